@@ -1,0 +1,54 @@
+"""batchfleet: a fleet of batching model workers behind Redis.
+
+The public names are loaded on first use, so that ``import batchfleet`` costs nothing and brings
+neither redis nor torch into a process that does not need them.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .models.model import Model, PredictContext, Prepared, Row
+    from .producer.async_client import AsyncClient
+    from .producer.client import Client
+    from .producer.result import Result
+    from .wire.errors import BatchfleetError, CallerError, FleetError, ModelError
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "AsyncClient": ".producer.async_client",
+    "Client": ".producer.client",
+    "Result": ".producer.result",
+    "Model": ".models.model",
+    "Prepared": ".models.model",
+    "PredictContext": ".models.model",
+    "Row": ".models.model",
+    "BatchfleetError": ".wire.errors",
+    "CallerError": ".wire.errors",
+    "FleetError": ".wire.errors",
+    "ModelError": ".wire.errors",
+}
+
+__all__ = [
+    "AsyncClient",
+    "BatchfleetError",
+    "CallerError",
+    "Client",
+    "FleetError",
+    "Model",
+    "ModelError",
+    "PredictContext",
+    "Prepared",
+    "Result",
+    "Row",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home, __name__), name)

@@ -1,0 +1,163 @@
+"""JSON and msgpack, strict: what one side may send is what the other side can bound.
+
+Bodies are refused when they repeat a key, nest deeper than `NESTING_MAX`, or are not what their
+content type says. JSON has, besides, no NaN, no infinity (nor a number that becomes one), no lone
+surrogate, no integer beyond 64 bits and no encoding but UTF-8; msgpack has no extension types, no
+keys but strings, and no array longer than `ELEMENTS_MAX`.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import msgpack
+import orjson
+
+from .errors import ErrorKind, RequestError
+from .limits import ELEMENTS_MAX, NESTING_MAX
+
+JSON = "application/json"
+MSGPACK = "application/msgpack"
+CONTENT_TYPES = (JSON, MSGPACK)
+
+_INT64_LOWEST = -(1 << 63)
+_UINT64_HIGHEST = (1 << 64) - 1
+
+
+def decode_body(raw: bytes, content_type: str) -> Any:
+    """Decode a caller's body.
+
+    Raises:
+        CallerError: `bad_inputs` where it is not the content type that it claims to be, or breaks
+            one of the bounds above; `unsupported_content_type` for any other type.
+    """
+    if content_type == MSGPACK:
+        body = _decode_msgpack(raw)
+    elif content_type == JSON:
+        body = _decode_json(raw)
+    else:
+        raise RequestError.of(
+            ErrorKind.UNSUPPORTED_CONTENT_TYPE, f"content_type must be {JSON} or {MSGPACK}"
+        )
+    if _nests_deeper(body, NESTING_MAX):
+        raise RequestError.of(ErrorKind.BAD_INPUTS, f"inputs nest deeper than {NESTING_MAX}")
+    return body
+
+
+def encode_body(body: Any, content_type: str) -> bytes:
+    """Encode a value that holds only JSON types (and bytes, for msgpack); numpy arrays in JSON."""
+    if content_type == MSGPACK:
+        packed: bytes = msgpack.packb(body)
+        return packed
+    return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _decode_msgpack(raw: bytes) -> Any:
+    # An element takes a byte at least: a header that claims more must not make us allocate it.
+    most = min(ELEMENTS_MAX, len(raw))
+    try:
+        return msgpack.unpackb(
+            raw,
+            object_pairs_hook=_object_without_repeats,
+            ext_hook=_refuse_extension,
+            max_array_len=most,
+            max_map_len=most,
+            max_ext_len=0,
+        )
+    except (ValueError, TypeError, msgpack.UnpackException, RecursionError) as error:
+        raise _not_a("msgpack", error) from error
+
+
+def _decode_json(raw: bytes) -> Any:
+    # orjson refuses whatever is not JSON in UTF-8, lone surrogates and infinite numbers included,
+    # at a tenth of the cost; the standard parser finds repeated keys and integers beyond 64 bits.
+    try:
+        orjson.loads(raw)
+        return json.loads(
+            raw.decode(), object_pairs_hook=_object_without_repeats, parse_int=_int_of_64_bits
+        )
+    except (ValueError, RecursionError) as error:
+        raise _not_a("JSON", error) from error
+
+
+def _object_without_repeats(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
+    body = dict(pairs)
+    if len(body) != len(pairs):
+        raise ValueError("a key stands twice in one map")
+    if not all(isinstance(key, str) for key in body):
+        raise ValueError("a key is not a string")
+    return body
+
+
+def _refuse_extension(code: int, _data: bytes) -> NoReturn:
+    raise ValueError(f"extension type {code} is not part of the contract")
+
+
+def _int_of_64_bits(text: str) -> int:
+    # Converting takes time that grows with the square of the digits, so length comes first.
+    number = int(text) if len(text) <= 20 else None
+    if number is None or not _INT64_LOWEST <= number <= _UINT64_HIGHEST:
+        raise ValueError("an integer beyond 64 bits")
+    return number
+
+
+def _not_a(encoding: str, error: BaseException) -> RequestError:
+    """The error's own words without the quoted input, which may be megabytes of hostile text."""
+    if isinstance(error, json.JSONDecodeError):
+        reason = f"{error.msg} at character {error.pos}"
+    else:
+        reason = (str(error) or type(error).__name__)[:120]
+    return RequestError.of(ErrorKind.BAD_INPUTS, f"inputs are not {encoding}: {reason}")
+
+
+def _nests_deeper(body: Any, levels: int) -> bool:
+    if not isinstance(body, dict | list):
+        return False
+    if levels == 0:
+        return True
+    children = body.values() if isinstance(body, dict) else body
+    return any(
+        _nests_deeper(child, levels - 1) for child in children if isinstance(child, dict | list)
+    )
+
+
+def join_map(head: Mapping[str, Any], key: str, encoded: bytes, content_type: str) -> bytes:
+    """Encode `head` with one more entry whose value is encoded already.
+
+    The process that owns the reply never decodes the outputs that the device process encoded.
+    """
+    if content_type == MSGPACK:
+        packed = msgpack.packb(head)
+        entries = packed[1:] if len(head) < 16 else packed[3:]
+        return b"".join((_map_header(len(head) + 1), entries, msgpack.packb(key), encoded))
+    opened = orjson.dumps(head)[:-1]
+    comma = b"," if head else b""
+    return b"".join((opened, comma, orjson.dumps(key), b":", encoded, b"}"))
+
+
+def _map_header(entries: int) -> bytes:
+    """msgpack's header of a map of fewer than 65,536 entries."""
+    if entries < 16:
+        return bytes((0x80 | entries,))
+    return b"\xde" + entries.to_bytes(2, "big")
+
+
+def decode_reply_map(raw: bytes) -> dict[str, Any]:
+    """Decode a reply in either encoding: the first byte tells them apart.
+
+    Raises:
+        ValueError: it is neither a JSON object nor a msgpack map.
+    """
+    body = orjson.loads(raw) if raw[:1] == b"{" else msgpack.unpackb(raw)
+    if not isinstance(body, dict):
+        raise ValueError("a reply is a map")  # noqa: TRY004 - wrong data, not a wrong call
+    return body
+
+
+def is_whole_reply(item: bytes) -> bool:
+    """Tell a whole reply from a bare id inside a notification.
+
+    A JSON reply starts with a brace, a msgpack map with a byte above 127; a name with neither.
+    """
+    first = item[:1]
+    return first == b"{" or first >= b"\x80"

@@ -1,0 +1,372 @@
+"""The deploy record: what a model may do, as routers and workers see it.
+
+The hash `ns:{m}:deploy` holds one field `version:<name>` a version (JSON: signature, length rule
+and limits copied from the manifest), `set:<limit>` for each limit that the operator overrides, and
+`stable`, `canary`, `weight`, `epoch`, `nonce`, `intake`. It is the only source at run time.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from math import ceil, isfinite
+from typing import Any
+
+import orjson
+
+from . import limits as ceiling
+from .errors import SettingsError
+from .names import is_name, shown
+
+TRUNCATE_POLICIES = ("end", "refuse")
+INTAKES = ("open", "hold", "refuse")
+_NO_LENGTH_BUCKETS = (0,)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRow:
+    """Meaning and range of one limit, both ends included."""
+
+    meaning: str
+    lowest: float
+    highest: float
+
+
+LIMIT_ROWS: dict[str, LimitRow] = {
+    "max_batch_size": LimitRow("rows in one batch", 1, 4096),
+    "max_batch_tokens": LimitRow("longest row × rows in one batch", 1, 10_000_000),
+    "max_batch_ms": LimitRow("estimated run time of one batch", 1, 600_000),
+    "max_padding": LimitRow("padded ÷ real tokens of one batch", 1, 1000),
+    "max_batch_delay_ms": LimitRow("how long an idle device may wait for company", 0, 1000),
+    "age_cap_ms": LimitRow("a row that waited this long goes first", 1, 600_000),
+    "backlog": LimitRow("open requests; above it new ones are answered busy", 1, 10_000_000),
+    "max_request_bytes": LimitRow("bytes of one inputs field", 1, ceiling.INPUTS_BYTES_MAX),
+    "max_rows_per_request": LimitRow("rows of one request", 1, ceiling.ROWS_MAX),
+    "max_length": LimitRow("tokens of one row; 0 = no limit", 0, 10_000_000),
+    "timeout_ms": LimitRow("time-out of a request that names none", 1, ceiling.TIMEOUT_MS_MAX),
+    "result_ttl_ms": LimitRow("how long a reply is kept", 1000, ceiling.RESULT_TTL_MS_MAX),
+    "preprocess_ms": LimitRow("time limit of preprocessing one request", 1, 600_000),
+    "predict_ms": LimitRow("time limit of one batch on the device", 1, 3_600_000),
+    "postprocess_ms": LimitRow("time limit of postprocessing one request", 1, 600_000),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The limits of one version in force. Units are in the names, meanings in `LIMIT_ROWS`."""
+
+    max_batch_size: int = 32
+    max_batch_tokens: int = 1024
+    max_batch_ms: int = 10_000
+    max_padding: float = 1.15
+    max_batch_delay_ms: float = 2.0
+    age_cap_ms: int = 500
+    backlog: int = 10_000
+    max_request_bytes: int = 4 * 1024 * 1024
+    max_rows_per_request: int = ceiling.ROWS_MAX
+    max_length: int = 0
+    timeout_ms: int = ceiling.TIMEOUT_MS_DEFAULT
+    result_ttl_ms: int = ceiling.RESULT_TTL_MS_DEFAULT
+    preprocess_ms: int = 10_000
+    predict_ms: int = 60_000
+    postprocess_ms: int = 10_000
+    truncate: str = "refuse"
+    buckets: tuple[int, ...] = _NO_LENGTH_BUCKETS
+
+    def to_wire(self) -> dict[str, Any]:
+        """The map that goes into a manifest or a deploy record."""
+        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def check_limit(name: str, value: Any) -> Any:
+    """Return `value` in the type of limit `name`.
+
+    Raises:
+        SettingsError: no such limit, or a value out of its range; the text names the range.
+    """
+    if name == "buckets":
+        return _check_buckets(value)
+    if name == "truncate":
+        if value not in TRUNCATE_POLICIES:
+            raise SettingsError(f"truncate is {shown(str(value))}; use 'end' or 'refuse'")
+        return value
+    row = LIMIT_ROWS.get(name)
+    if row is None:
+        known = ", ".join(sorted([*LIMIT_ROWS, "buckets", "truncate"]))
+        raise SettingsError(f"there is no limit named {shown(name)}; there are: {known}")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SettingsError(f"{name} is {shown(str(value))}, which is not a number")
+    if not row.lowest <= value <= row.highest:
+        raise SettingsError(f"{name} is {value}; it must lie in {row.lowest:g} to {row.highest:g}")
+    whole = isinstance(getattr(Limits(), name), int)
+    if whole and value != int(value):
+        raise SettingsError(f"{name} is {value}; it must be a whole number")
+    return int(value) if whole else float(value)
+
+
+def _check_buckets(value: Any) -> tuple[int, ...]:
+    edges = list(value) if isinstance(value, list | tuple) else []
+    whole = all(isinstance(edge, int) and not isinstance(edge, bool) for edge in edges)
+    if not edges or not whole or edges != sorted(set(edges)) or edges[0] < 0 or len(edges) > 64:
+        raise SettingsError(
+            f"buckets are {shown(str(value))}; they must be 1 to 64 rising whole numbers"
+        )
+    return tuple(edges)
+
+
+def limits_from_wire(values: Mapping[str, Any], base: Limits | None = None) -> Limits:
+    """`base` (or the defaults) with `values` laid over it.
+
+    Raises:
+        SettingsError: a value that `check_limit` refuses.
+    """
+    checked = {name: check_limit(name, value) for name, value in values.items()}
+    return replace(base or Limits(), **checked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """One named input or output of a signature.
+
+    `shape` includes the row axis first; -1 stands for any size. `lowest` and `highest` bound every
+    element where given. `finite` refuses NaN and infinity.
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...] = (-1,)
+    lowest: float | None = None
+    highest: float | None = None
+    finite: bool = True
+
+    def to_wire(self) -> dict[str, Any]:
+        """The map that goes into a manifest or a deploy record."""
+        wire: dict[str, Any] = {
+            "name": self.name,
+            "datatype": self.datatype,
+            "shape": list(self.shape),
+        }
+        if self.lowest is not None or self.highest is not None:
+            wire["range"] = [self.lowest, self.highest]
+        if not self.finite:
+            wire["finite"] = False
+        return wire
+
+    @staticmethod
+    def from_wire(wire: Mapping[str, Any]) -> "TensorSpec":
+        """Read one entry of a signature.
+
+        Raises:
+            SettingsError: a part is missing or of the wrong kind.
+        """
+        try:
+            lowest, highest = wire.get("range") or (None, None)
+            return TensorSpec(
+                name=str(wire["name"]),
+                datatype=str(wire["datatype"]),
+                shape=tuple(int(size) for size in wire.get("shape", (-1,))),
+                lowest=None if lowest is None else float(lowest),
+                highest=None if highest is None else float(highest),
+                finite=bool(wire.get("finite", True)),
+            )
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise SettingsError(f"ill-formed tensor in a signature: {error!r}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """Inputs and outputs of a version. No inputs at all means: anything goes (`echo`)."""
+
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+
+    def to_wire(self) -> dict[str, Any]:
+        """The map that goes into a manifest or a deploy record."""
+        return {
+            "inputs": [spec.to_wire() for spec in self.inputs],
+            "outputs": [spec.to_wire() for spec in self.outputs],
+        }
+
+    @staticmethod
+    def from_wire(wire: Mapping[str, Any]) -> "Signature":
+        """Read a signature.
+
+        Raises:
+            SettingsError: an entry is ill-formed.
+        """
+        return Signature(
+            inputs=_specs(_as_map("signature", wire).get("inputs", ())),
+            outputs=_specs(wire.get("outputs", ())),
+        )
+
+
+def _specs(listed: Any) -> tuple[TensorSpec, ...]:
+    if not isinstance(listed, list | tuple):
+        raise SettingsError("inputs and outputs of a signature are lists of tensors")
+    return tuple(TensorSpec.from_wire(spec) for spec in listed)
+
+
+def _as_map(what: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise SettingsError(f"{what} is a {type(value).__name__}, not a map")
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionRecord:
+    """What the fleet knows of one version without opening its folder.
+
+    `bytes_per_token` is the published ratio from which a router estimates a length; 0 means that
+    the model has no length rule and all its requests share the one bucket 0.
+    """
+
+    version: str
+    runtime: str = ""
+    environment: str = ""
+    device: str = "any"
+    lineage: str = ""
+    bytes_per_token: float = 0.0
+    signature: Signature = field(default_factory=Signature)
+    limits: Limits = field(default_factory=Limits)
+
+    def to_wire(self) -> bytes:
+        """JSON, the value of the field `version:<name>`."""
+        return orjson.dumps(
+            {
+                "version": self.version,
+                "runtime": self.runtime,
+                "environment": self.environment,
+                "device": self.device,
+                "lineage": self.lineage,
+                "bytes_per_token": self.bytes_per_token,
+                "signature": self.signature.to_wire(),
+                "limits": self.limits.to_wire(),
+            }
+        )
+
+    @staticmethod
+    def from_wire(raw: bytes, overrides: Mapping[str, Any]) -> "VersionRecord":
+        """Read a record and lay the operator's overrides over its limits.
+
+        Limits that this release does not know are passed over: they come from a newer one.
+
+        Raises:
+            SettingsError: not a record, or one with a value out of its range.
+        """
+        wire = _as_map("a version's record", _from_json("a version's record", raw))
+        limits = limits_from_wire(_known_limits(_as_map("limits", wire.get("limits", {}))))
+        return VersionRecord(
+            version=_text_in(wire, "version"),
+            runtime=_text_in(wire, "runtime", ""),
+            environment=_text_in(wire, "environment", ""),
+            device=_text_in(wire, "device", "any"),
+            lineage=_text_in(wire, "lineage", ""),
+            bytes_per_token=_ratio(wire.get("bytes_per_token", 0.0)),
+            signature=Signature.from_wire(wire.get("signature", {})),
+            limits=limits_from_wire(_known_limits(overrides), limits),
+        )
+
+    def length_of(self, inputs_bytes: int, rows: int) -> int:
+        """Estimate the tokens of one row from the size of the whole body; at least 1."""
+        if self.bytes_per_token <= 0:
+            return 1
+        body = max(1, inputs_bytes - _ENVELOPE_BYTES - _ROW_BYTES * rows)
+        return max(1, ceil(body / max(1, rows) / self.bytes_per_token))
+
+    def bucket_of(self, length: int) -> int:
+        """The first bucket edge that `length` fits under, else the last one."""
+        edges = self.limits.buckets
+        return next((edge for edge in edges if length <= edge), edges[-1])
+
+
+def _from_json(what: str, raw: bytes) -> Any:
+    try:
+        return orjson.loads(raw)
+    except ValueError as error:
+        raise SettingsError(f"{what} is not JSON: {error}") from error
+
+
+def _known_limits(values: Mapping[str, Any]) -> dict[str, Any]:
+    known = {item.name for item in fields(Limits)}
+    return {name: value for name, value in values.items() if name in known}
+
+
+def _text_in(wire: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    value = wire.get(name, default)
+    if not isinstance(value, str):
+        raise SettingsError(f"{name} of a version's record is not a text")
+    return value
+
+
+def _ratio(value: Any) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not isfinite(value) or value < 0:
+        raise SettingsError(f"bytes_per_token is {shown(str(value))}; it must be 0 or more")
+    return float(value)
+
+
+# `{"text": []}` around the rows, and quotes with a comma around each.
+_ENVELOPE_BYTES = 12
+_ROW_BYTES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """One model as deployed; a snapshot that is replaced as a whole when the epoch moves."""
+
+    model: str
+    epoch: int = 0
+    nonce: str = ""
+    stable: str = ""
+    intake: str = "open"
+    versions: Mapping[str, VersionRecord] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def from_hash(model: str, raw: Mapping[str, bytes]) -> "Deployment | None":
+        """Read the deploy hash; None where the model is not deployed.
+
+        Raises:
+            SettingsError: a hand other than `deploy` wrote it; the model cannot be served.
+        """
+        if "stable" not in raw:
+            return None
+        overrides = {
+            name.removeprefix("set:"): _from_json(name, value)
+            for name, value in raw.items()
+            if name.startswith("set:")
+        }
+        versions = {
+            name.removeprefix("version:"): VersionRecord.from_wire(value, overrides)
+            for name, value in raw.items()
+            if name.startswith("version:") and is_name(name.removeprefix("version:"))
+        }
+        stable = raw["stable"].decode(errors="replace")
+        if any(name != record.version for name, record in versions.items()):
+            raise SettingsError(f"{model}: a version's record bears another version's name")
+        if stable not in versions:
+            raise SettingsError(f"{model}: stable is {shown(stable)}, which has no record")
+        return Deployment(
+            model=model,
+            epoch=_epoch(raw.get("epoch", b"0")),
+            nonce=raw.get("nonce", b"").decode(errors="replace"),
+            stable=stable,
+            intake=_intake(raw.get("intake", b"open")),
+            versions=versions,
+            overrides=overrides,
+        )
+
+
+def _epoch(raw: bytes) -> int:
+    if not raw.isdigit() or len(raw) > 19:
+        raise SettingsError("epoch of a deploy record is not a whole number")
+    return int(raw)
+
+
+def _intake(raw: bytes) -> str:
+    intake = raw.decode(errors="replace")
+    if intake not in INTAKES:
+        raise SettingsError(f"intake is {shown(intake)}; use one of: {', '.join(INTAKES)}")
+    return intake

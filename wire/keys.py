@@ -1,0 +1,113 @@
+"""Every key of the contract, in one place.
+
+All keys of one model carry the hash tag `{model}` (or `{model~partition}`), so that a script that
+touches several of them stays on one Cluster slot. `docs/protocol.md` lists type and life of each.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from .limits import NOTIFY_PREFIX_LENGTH
+
+DEFAULT_NAMESPACE = "bf"
+DEFAULT_TENANT = "default"
+PRIORITIES = ("high", "normal", "low")
+
+INGRESS_GROUP = "router"
+WORK_GROUP = "worker"
+
+
+def models_key(namespace: str) -> str:
+    """Set of the names of all deployed models."""
+    return f"{namespace}:models"
+
+
+def member(tenant: str, request_id: str) -> str:
+    """How a request is named inside `due`: neither part can hold a colon."""
+    return f"{tenant}:{request_id}"
+
+
+@dataclass(frozen=True)
+class ModelKeys:
+    """The keys of one model; one value a model, made once and passed on."""
+
+    namespace: str
+    model: str
+    partition: int | None = None
+
+    @cached_property
+    def prefix(self) -> str:
+        """`ns:{model}:`, the start of every key of the model."""
+        tag = self.model if self.partition is None else f"{self.model}~{self.partition}"
+        return f"{self.namespace}:{{{tag}}}:"
+
+    @cached_property
+    def tenants(self) -> str:
+        """Set of tenants that the model is deployed for."""
+        return self.prefix + "tenants"
+
+    @cached_property
+    def deploy(self) -> str:
+        """Hash: versions, their signatures and limits, epoch and nonce."""
+        return self.prefix + "deploy"
+
+    @cached_property
+    def due(self) -> str:
+        """Sorted set of the open requests, `tenant:id` → deadline. The one gate."""
+        return self.prefix + "due"
+
+    @cached_property
+    def workers(self) -> str:
+        """Sorted set worker → beat counter; present = alive."""
+        return self.prefix + "workers"
+
+    @cached_property
+    def lost(self) -> str:
+        """Set of buried or departed workers whose entries are still to be recovered."""
+        return self.prefix + "lost"
+
+    @cached_property
+    def journal(self) -> str:
+        """Stream of finished requests: errors always, others sampled."""
+        return self.prefix + "journal"
+
+    @cached_property
+    def control(self) -> str:
+        """Sharded channel of hints to routers and workers."""
+        return self.prefix + "ctl"
+
+    def ingress(self, tenant: str) -> str:
+        """Stream that a tenant's callers add to."""
+        return f"{self.prefix}in:{tenant}"
+
+    def queue(self, version: str, priority: str, bucket: int) -> str:
+        """Stream of shared work for one version, priority and length bucket."""
+        return f"{self.prefix}q:{version}:{priority}:{bucket}"
+
+    def worker_stream(self, worker: str) -> str:
+        """Stream of one worker's session work."""
+        return f"{self.prefix}w:{worker}"
+
+    def worker(self, worker: str) -> str:
+        """Hash in which a worker announces itself."""
+        return f"{self.prefix}worker:{worker}"
+
+    def bell(self, version: str) -> str:
+        """List of wake-up tokens for the workers of one version."""
+        return f"{self.prefix}bell:{version}"
+
+    def worker_bell(self, worker: str) -> str:
+        """List of wake-up tokens for one worker."""
+        return f"{self.prefix}bell:w:{worker}"
+
+    def tombstone(self, tenant: str, request_id: str) -> str:
+        """String left by a finished request, for joining repeats."""
+        return f"{self.prefix}req:{tenant}:{request_id}"
+
+    def reply(self, tenant: str, request_id: str) -> str:
+        """The reply key: a list with exactly one terminal item."""
+        return f"{self.prefix}re:{tenant}:{request_id}"
+
+    def channel(self, tenant: str, request_id: str) -> str:
+        """Sharded channel for notifications about ids with the same first characters."""
+        return f"{self.prefix}done:{tenant}:{request_id[:NOTIFY_PREFIX_LENGTH]}"

@@ -1,0 +1,206 @@
+"""The reply: the one terminal item under a request's reply key."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .codec import decode_reply_map, encode_body, join_map
+from .errors import ErrorBody, ErrorKind, RequestError, kind_of
+from .states import State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What the request cost."""
+
+    rows: int = 0
+    tokens: int = 0
+    truncated_tokens: int = 0
+    device_ms: float = 0.0
+
+    def to_wire(self) -> dict[str, Any]:
+        """The `usage` part of a reply."""
+        return {
+            "rows": self.rows,
+            "tokens": self.tokens,
+            "truncated_tokens": self.truncated_tokens,
+            "device_ms": round(self.device_ms, 3),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """How the request was served; at most 300 bytes in msgpack. Times have three decimals.
+
+    Attributes:
+        attempt: 1 unless a worker or device process was lost on the way.
+        queue_ms: from accept to the start of its (last) batch.
+        preprocess_ms, predict_ms, postprocess_ms: in the device process; predict of the batch.
+        bucket: edge of the length bucket that it was placed in.
+        batch: `worker:sequence number` of the (last) batch that it ran in.
+        rows: rows in that batch, its neighbours' included.
+        tokens, padded_tokens: of this request's own rows, over all its batches.
+        release: why the batch was cut: `idle`, `full`, `tokens`, `padding`, `time`, `knee`,
+            `linger`, `alone`.
+        session: `kept`, `moved` or `cold`; None without a session.
+        lineage: digest of weights, tokenizer, steps and code.
+    """
+
+    attempt: int = 1
+    queue_ms: float = 0.0
+    preprocess_ms: float = 0.0
+    predict_ms: float = 0.0
+    postprocess_ms: float = 0.0
+    bucket: int = 0
+    batch: str = ""
+    rows: int = 0
+    tokens: int = 0
+    padded_tokens: int = 0
+    release: str = ""
+    session: str | None = None
+    lineage: str = ""
+
+    def to_wire(self) -> dict[str, Any]:
+        """The `receipt` part of a reply."""
+        return {
+            "attempt": self.attempt,
+            "queue_ms": round(self.queue_ms, 3),
+            "preprocess_ms": round(self.preprocess_ms, 3),
+            "predict_ms": round(self.predict_ms, 3),
+            "postprocess_ms": round(self.postprocess_ms, 3),
+            "bucket": self.bucket,
+            "batch": self.batch,
+            "rows": self.rows,
+            "tokens": self.tokens,
+            "padded_tokens": self.padded_tokens,
+            "release": self.release,
+            "session": self.session,
+            "lineage": self.lineage,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """The parts of a reply that do not depend on how the request ended."""
+
+    id: str
+    tenant: str
+    accept: str
+    model: str
+    version: str = ""
+    meta: str | None = None
+    traceparent: str | None = None
+    warnings: tuple[str, ...] = ()
+
+    def head(self, status: State) -> dict[str, Any]:
+        """The map that all replies start with."""
+        head: dict[str, Any] = {
+            "id": self.id,
+            "tenant": self.tenant,
+            "status": status.value,
+            "model": self.model,
+            "version": self.version,
+        }
+        if self.meta is not None:
+            head["meta"] = self.meta
+        if self.traceparent is not None:
+            head["trace_id"] = self.traceparent[3:35]
+        if self.warnings:
+            head["warnings"] = list(self.warnings)
+        return head
+
+
+def encode_answer(envelope: Envelope, outputs: bytes, usage: Usage, receipt: Receipt) -> bytes:
+    """A reply with status `ok`; `outputs` are encoded already, in the envelope's `accept`."""
+    head = envelope.head(State.OK)
+    head["usage"] = usage.to_wire()
+    head["receipt"] = receipt.to_wire()
+    return join_map(head, "outputs", outputs, envelope.accept)
+
+
+_STATUS = {
+    ErrorKind.DEADLINE_EXCEEDED: State.DEADLINE_EXCEEDED,
+    ErrorKind.CANCELLED: State.CANCELLED,
+}
+
+
+def status_of(kind: ErrorKind) -> State:
+    """The terminal state that an error of this kind ends a request in."""
+    return _STATUS.get(kind, State.ERROR)
+
+
+def encode_error(envelope: Envelope, error: ErrorBody, receipt: Receipt | None = None) -> bytes:
+    """A reply that carries an error."""
+    head = envelope.head(status_of(error.kind))
+    head["error"] = error.to_wire()
+    if receipt is not None:
+        head["receipt"] = receipt.to_wire()
+    return encode_body(head, envelope.accept)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A decoded reply. `outputs` are still in wire form; `wire/tensors.py` turns them to arrays."""
+
+    id: str
+    tenant: str
+    status: str
+    model: str
+    version: str
+    outputs: Any = None
+    error: Mapping[str, Any] | None = None
+    meta: str | None = None
+    trace_id: str | None = None
+    warnings: tuple[str, ...] = ()
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    receipt: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_error(self) -> RequestError | None:
+        """The error that the reply carries; None where it is an answer."""
+        if self.error is None:
+            return None
+        return RequestError.of(
+            kind_of(self.error["code"]),
+            str(self.error.get("message", "")),
+            rows=tuple(self.error.get("rows", ())),
+            retry_after_ms=self.error.get("retry_after_ms"),
+            reply=self,
+        )
+
+
+def _check_error(error: Any) -> None:
+    if not isinstance(error, dict) or type(error.get("code")) is not int:
+        raise ValueError("the error of a reply is a map with a code")
+    if not isinstance(error.get("rows", []), list):
+        raise ValueError("the rows of an error are a list")  # noqa: TRY004 - wrong data
+
+
+def decode_reply(raw: bytes) -> Reply:
+    """Read a terminal item in either encoding; unknown parts are ignored.
+
+    Raises:
+        ValueError: not a reply of the contract.
+    """
+    wire = decode_reply_map(raw)
+    error = wire.get("error")
+    if error is not None:
+        _check_error(error)
+    try:
+        return Reply(
+            id=wire["id"],
+            tenant=wire["tenant"],
+            status=wire["status"],
+            model=wire.get("model", ""),
+            version=wire.get("version", ""),
+            outputs=wire.get("outputs"),
+            error=error,
+            meta=wire.get("meta"),
+            trace_id=wire.get("trace_id"),
+            warnings=tuple(wire.get("warnings", ())),
+            usage=wire.get("usage", {}),
+            receipt=wire.get("receipt", {}),
+        )
+    except KeyError as missing:
+        raise ValueError(f"a reply without {missing}") from missing
+    except TypeError as wrong:
+        raise ValueError("the warnings of a reply are a list") from wrong

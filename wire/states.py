@@ -1,0 +1,130 @@
+"""The life of a request as one table; `docs/states.md` is drawn from it.
+
+`submitted` is an entry in an ingress stream that no router has looked at. Only `accepted` is a
+promise: it ends in exactly one terminal state. `refused` promises nothing and may be tried again
+under the same id. Whether an accepted request waits or runs is not stored anywhere; it is derived
+from the worker that holds it.
+"""
+
+from enum import Enum
+
+
+class State(Enum):
+    """Where a request stands."""
+
+    UNKNOWN = "unknown"
+    SUBMITTED = "submitted"
+    REFUSED = "refused"
+    ACCEPTED = "accepted"
+    OK = "ok"
+    ERROR = "error"
+    DEADLINE_EXCEEDED = "deadline_exceeded"
+    CANCELLED = "cancelled"
+
+
+class Event(Enum):
+    """What can happen to a request."""
+
+    ADD = "add"
+    ACCEPT = "accept"
+    REFUSE = "refuse"
+    REPEAT = "repeat"
+    ANSWER = "answer"
+    FAIL = "fail"
+    EXPIRE = "expire"
+    CANCEL = "cancel"
+
+
+TERMINAL = frozenset({State.OK, State.ERROR, State.DEADLINE_EXCEEDED, State.CANCELLED})
+
+
+TRANSITIONS: dict[State, dict[Event, State]] = {
+    State.UNKNOWN: {Event.ADD: State.SUBMITTED},
+    State.SUBMITTED: {
+        Event.ADD: State.SUBMITTED,
+        Event.ACCEPT: State.ACCEPTED,
+        Event.REFUSE: State.REFUSED,
+    },
+    State.REFUSED: {Event.ADD: State.SUBMITTED},
+    State.ACCEPTED: {
+        Event.REPEAT: State.ACCEPTED,
+        Event.ANSWER: State.OK,
+        Event.FAIL: State.ERROR,
+        Event.EXPIRE: State.DEADLINE_EXCEEDED,
+        Event.CANCEL: State.CANCELLED,
+    },
+    **{state: {Event.REPEAT: state} for state in sorted(TERMINAL, key=lambda s: s.value)},
+}
+
+
+MEANINGS: dict[State | Event, str] = {
+    State.UNKNOWN: "nobody has heard of the id, or it was forgotten: its tombstone has expired",
+    State.SUBMITTED: "an entry in an ingress stream, unseen by any router; nothing is promised",
+    State.REFUSED: "an error reply of short life and no tombstone; the id may be used again",
+    State.ACCEPTED: "open: a member of `due`; exactly one terminal item will follow",
+    State.OK: "answered; the reply holds outputs",
+    State.ERROR: "answered; the reply holds an error",
+    State.DEADLINE_EXCEEDED: "answered; no worker was done in time",
+    State.CANCELLED: "answered; the caller took it back",
+    Event.ADD: "a caller adds an entry",
+    Event.ACCEPT: "a router's `accept` opens the request",
+    Event.REFUSE: "a router's `accept` writes a refusal",
+    Event.REPEAT: "`accept` meets another entry with the id: it joins, nothing changes",
+    Event.ANSWER: "`finish` by the worker that holds the entry, with outputs",
+    Event.FAIL: "`finish` with an error of caller, model or fleet",
+    Event.EXPIRE: "`finish` by whoever sweeps `due`",
+    Event.CANCEL: "`finish` on a caller's behalf",
+}
+
+
+class IllegalTransitionError(ValueError):
+    """An event that cannot happen in that state; nothing has changed."""
+
+
+def after(state: State, event: Event) -> State:
+    """The state after `event`.
+
+    Raises:
+        IllegalTransitionError: the table has no such arrow.
+    """
+    following = TRANSITIONS[state].get(event)
+    if following is None:
+        raise IllegalTransitionError(
+            f"{event.value} cannot happen to a request that is {state.value}"
+        )
+    return following
+
+
+def states_markdown() -> str:
+    """The whole of `docs/states.md`: diagram and tables, drawn from `TRANSITIONS`."""
+    arrows = [
+        (state, event, following)
+        for state, row in TRANSITIONS.items()
+        for event, following in row.items()
+    ]
+    lines = [
+        "# States of a request",
+        "",
+        "Drawn from `wire/states.py` by `states_markdown()`; edit that, not this. What the states",
+        "promise is in [protocol.md](protocol.md).",
+        "",
+        "```mermaid",
+        "stateDiagram-v2",
+        f"    [*] --> {State.UNKNOWN.value}",
+        *(f"    {state.value} --> {to.value}: {event.value}" for state, event, to in arrows),
+        *(f"    {state.value} --> [*]" for state in TRANSITIONS if state in TERMINAL),
+        "```",
+        "",
+        "| state | terminal | meaning |",
+        "|---|---|---|",
+        *(f"| `{s.value}` | {_yes(s in TERMINAL)} | {MEANINGS[s]} |" for s in State),
+        "",
+        "| from | event | to | what happens |",
+        "|---|---|---|---|",
+        *(f"| `{s.value}` | `{e.value}` | `{to.value}` | {MEANINGS[e]} |" for s, e, to in arrows),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _yes(value: bool) -> str:  # noqa: FBT001 - a cell of a table
+    return "yes" if value else "no"

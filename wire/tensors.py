@@ -1,0 +1,392 @@
+"""Tensors on the wire, in the Open Inference Protocol's names, and numpy arrays in memory.
+
+`inputs` is either `{"text": ["…", …]}` or a list of `{"name", "datatype", "shape", "data"}`.
+`data` is a flat or nested list, or raw little-endian bytes: a bin in msgpack, `{"b64": "…"}` in
+JSON. The first axis of every tensor counts rows.
+
+Source: Open Inference Protocol, "Tensor Data" and "Tensor Data Types".
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .codec import MSGPACK
+from .deployment import Signature, TensorSpec
+from .errors import ErrorKind, RequestError
+from .limits import ELEMENTS_MAX, TENSORS_MAX
+from .names import is_name, shown
+
+Array = npt.NDArray[Any]
+Column = Array | list[str] | list[bytes]
+
+DATATYPES: dict[str, np.dtype[Any]] = {
+    "BOOL": np.dtype(np.bool_),
+    "UINT8": np.dtype("<u1"),
+    "UINT16": np.dtype("<u2"),
+    "UINT32": np.dtype("<u4"),
+    "UINT64": np.dtype("<u8"),
+    "INT8": np.dtype("<i1"),
+    "INT16": np.dtype("<i2"),
+    "INT32": np.dtype("<i4"),
+    "INT64": np.dtype("<i8"),
+    "FP16": np.dtype("<f2"),
+    "FP32": np.dtype("<f4"),
+    "FP64": np.dtype("<f8"),
+}
+BYTES = "BYTES"
+_NAME_OF_KIND = {(dtype.kind, dtype.itemsize): name for name, dtype in DATATYPES.items()}
+
+
+def _bad(message: str) -> RequestError:
+    return RequestError.of(ErrorKind.BAD_INPUTS, message)
+
+
+def datatype_of(dtype: np.dtype[Any]) -> str:
+    """The protocol's name of a numpy type.
+
+    Raises:
+        ValueError: the protocol has none (complex, object, dates).
+    """
+    name = _NAME_OF_KIND.get((dtype.kind, dtype.itemsize))
+    if name is None:
+        raise ValueError(f"arrays of {dtype} have no datatype on the wire")
+    return name
+
+
+def decode_columns(body: Any) -> dict[str, Column]:
+    """Read decoded `inputs` (or `outputs`) into named columns; strings stay lists.
+
+    Raises:
+        CallerError: `bad_inputs`, naming the tensor and what is wrong with it.
+    """
+    if isinstance(body, dict):
+        return _decode_text(body)
+    if not isinstance(body, list) or not body:
+        raise _bad('inputs must be {"text": [...]} or a list of tensors')
+    if len(body) > TENSORS_MAX:
+        raise _bad(f"inputs hold {len(body)} tensors; {TENSORS_MAX} are allowed")
+    columns: dict[str, Column] = {}
+    for tensor in body:
+        name, column = _decode_tensor(tensor)
+        if name in columns:
+            raise _bad(f"tensor {name!r} is given twice")
+        columns[name] = column
+    return columns
+
+
+def _decode_text(body: Mapping[Any, Any]) -> dict[str, Column]:
+    if set(body) != {"text"}:
+        raise _bad('inputs must be {"text": [...]} or a list of tensors')
+    texts = body["text"]
+    if not isinstance(texts, list) or not texts:
+        raise _bad('"text" must be a list of at least one string')
+    for at, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise RequestError.of(
+                ErrorKind.BAD_INPUTS, f'"text" holds a {type(text).__name__}', rows=(at,)
+            )
+    return {"text": texts}
+
+
+def _decode_tensor(tensor: Any) -> tuple[str, Column]:
+    if not isinstance(tensor, dict):
+        raise _bad("a tensor must be a map with name, datatype, shape and data")
+    missing = {"name", "datatype", "shape", "data"} - set(tensor)
+    if missing:
+        raise _bad(f"a tensor lacks {', '.join(sorted(missing))}")
+    name, datatype = _check_name(tensor["name"]), tensor["datatype"]
+    shape = _check_shape(name, tensor["shape"])
+    if datatype == BYTES:
+        return name, _decode_strings(name, shape, tensor["data"])
+    dtype = DATATYPES.get(datatype) if isinstance(datatype, str) else None
+    if dtype is None and datatype != "BF16":
+        raise _bad(f"tensor {name!r}: unknown datatype {shown(str(datatype))}")
+    data = _raw_bytes(name, tensor["data"])
+    if datatype == "BF16":
+        return name, _decode_bf16(name, shape, data if data is not None else tensor["data"])
+    assert dtype is not None
+    if data is not None:
+        return name, _from_bytes(name, dtype, shape, data)
+    return name, _from_list(name, dtype, shape, tensor["data"])
+
+
+def _check_shape(name: str, shape: Any) -> tuple[int, ...]:
+    whole = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
+    if not whole or not 1 <= len(shape) <= 8:
+        raise _bad(f"tensor {name!r}: shape must be 1 to 8 whole numbers")
+    if max(shape) > ELEMENTS_MAX or prod(shape) > ELEMENTS_MAX:
+        raise RequestError.of(
+            ErrorKind.TOO_LARGE, f"tensor {name!r} has over {ELEMENTS_MAX} elements"
+        )
+    if shape[0] == 0:
+        raise _bad(f"tensor {name!r} has no rows")
+    return tuple(shape)
+
+
+def _raw_bytes(name: str, data: Any) -> bytes | None:
+    if isinstance(data, bytes):
+        return data
+    if isinstance(data, dict):
+        if set(data) != {"b64"} or not isinstance(data["b64"], str):
+            raise _bad(f'tensor {name!r}: data must be a list or {{"b64": "..."}}')
+        try:
+            return base64.b64decode(data["b64"], validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise _bad(f"tensor {name!r}: data is not base64") from error
+    return None
+
+
+def _from_bytes(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], data: bytes) -> Array:
+    if len(data) != prod(shape) * dtype.itemsize:
+        raise _bad(
+            f"tensor {name!r}: {len(data)} bytes of data for shape {list(shape)} "
+            f"of {dtype.itemsize} bytes each"
+        )
+    if dtype.kind == "b" and data.translate(None, b"\0\1"):
+        raise _bad(f"tensor {name!r}: a byte of BOOL is 0 or 1")
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+def _from_list(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], data: Any) -> Array:
+    if not isinstance(data, list):
+        raise _bad(f"tensor {name!r}: data must be a list or bytes")
+    flat = _flatten(data, shape)
+    if flat is None:
+        raise _bad(f"tensor {name!r}: data is ragged or not of shape {list(shape)}")
+    strangers = set(map(type, flat)) - _ELEMENTS_OF_KIND[dtype.kind]
+    if strangers:
+        kinds = ", ".join(sorted(kind.__name__ for kind in strangers))
+        raise _bad(f"tensor {name!r}: data holds {kinds}, not {dtype.name}")
+    return _narrow(name, flat, dtype).reshape(shape)
+
+
+def _flatten(data: list[Any], shape: tuple[int, ...]) -> list[Any] | None:
+    """The elements of a flat or fully nested list in row-major order; None where they don't fit."""
+    if len(shape) > 1 and any(isinstance(item, list) for item in data):
+        for size in shape[1:]:
+            if not all(isinstance(item, list) and len(item) == size for item in data):
+                return None
+            data = list(chain.from_iterable(data))
+    return data if len(data) == prod(shape) else None
+
+
+_ELEMENTS_OF_KIND: dict[str, set[type]] = {"b": {bool}, "u": {int}, "i": {int}, "f": {int, float}}
+
+
+def _narrow(name: str, flat: list[Any], dtype: np.dtype[Any]) -> Array:
+    """Convert Python numbers to the claimed type, refusing what would not survive."""
+    try:
+        with np.errstate(over="raise"):
+            return np.array(flat, dtype)
+    except (OverflowError, FloatingPointError) as error:
+        raise _bad(f"tensor {name!r}: a value does not fit {dtype.name}") from error
+
+
+def _decode_bf16(name: str, shape: tuple[int, ...], data: Any) -> Array:
+    """bfloat16 has no numpy type; its bits are the upper half of a float32."""
+    if isinstance(data, list):
+        return _from_list(name, DATATYPES["FP32"], shape, data)
+    if not isinstance(data, bytes):
+        raise _bad(f"tensor {name!r}: data must be a list or bytes")
+    upper = _from_bytes(name, DATATYPES["UINT16"], shape, data)
+    return (upper.astype(np.uint32) << 16).view(np.float32)
+
+
+def _decode_strings(name: str, shape: tuple[int, ...], data: Any) -> list[str] | list[bytes]:
+    if len(shape) != 1:
+        raise _bad(f"tensor {name!r}: BYTES must have one axis")
+    if not isinstance(data, list) or len(data) != shape[0]:
+        raise _bad(f"tensor {name!r}: data must be a list of {shape[0]} strings")
+    if all(isinstance(item, str) for item in data):
+        return list(data)
+    elements = [_raw_bytes(name, item) for item in data]
+    if any(element is None for element in elements):
+        raise _bad(f"tensor {name!r}: BYTES holds strings or bytes, not both and nothing else")
+    return [element for element in elements if element is not None]
+
+
+def count_rows(columns: Mapping[str, Column]) -> int:
+    """How many rows the columns hold.
+
+    Raises:
+        CallerError: `bad_inputs` where they disagree.
+    """
+    counts = {len(column) for column in columns.values()}
+    if len(counts) != 1:
+        raise _bad("the tensors have different numbers of rows")
+    return counts.pop()
+
+
+def check_columns(columns: Mapping[str, Column], signature: Signature) -> None:
+    """Hold decoded inputs against a signature; one without inputs admits everything.
+
+    Raises:
+        CallerError: `bad_inputs`, naming tensor and rows at fault.
+    """
+    if not signature.inputs:
+        return
+    expected = {spec.name for spec in signature.inputs}
+    if expected != set(columns):
+        raise _bad(f"inputs must be {sorted(expected)}, not {sorted(columns)}")
+    for spec in signature.inputs:
+        column = columns[spec.name]
+        if isinstance(column, list):
+            _check_strings(spec, column)
+        else:
+            _check_array(spec, column)
+
+
+def _check_strings(spec: TensorSpec, column: list[str] | list[bytes]) -> None:
+    if spec.datatype != BYTES:
+        raise _bad(f"tensor {spec.name!r} must be {spec.datatype}, not BYTES")
+    empty = tuple(at for at, item in enumerate(column) if not item)
+    if empty:
+        raise RequestError.of(
+            ErrorKind.BAD_INPUTS, f"tensor {spec.name!r} holds an empty string", rows=empty
+        )
+
+
+def _check_array(spec: TensorSpec, column: Array) -> None:
+    given = datatype_of(column.dtype)
+    wanted = "FP32" if spec.datatype == "BF16" else spec.datatype
+    if given != wanted:
+        raise _bad(f"tensor {spec.name!r} must be {spec.datatype}, not {given}")
+    fits = len(spec.shape) == column.ndim and all(
+        want in (-1, size) for want, size in zip(spec.shape, column.shape, strict=True)
+    )
+    if not fits:
+        raise _bad(
+            f"tensor {spec.name!r} must have shape {list(spec.shape)}, not {list(column.shape)}"
+        )
+    _check_values(spec, column)
+
+
+def _check_values(spec: TensorSpec, column: Array) -> None:
+    if spec.finite and column.dtype.kind == "f":
+        _refuse_rows(spec, ~np.isfinite(column), "holds NaN or infinity")
+    if spec.lowest is not None:
+        _refuse_rows(spec, column < spec.lowest, f"holds a value under {spec.lowest:g}")
+    if spec.highest is not None:
+        _refuse_rows(spec, column > spec.highest, f"holds a value over {spec.highest:g}")
+
+
+def _refuse_rows(spec: TensorSpec, wrong: Array, what: str) -> None:
+    if wrong.any():
+        rows = np.unique(np.nonzero(wrong)[0])
+        raise RequestError.of(
+            ErrorKind.BAD_INPUTS, f"tensor {spec.name!r} {what}", rows=tuple(int(r) for r in rows)
+        )
+
+
+def encode_columns(columns: Mapping[str, Any], content_type: str) -> list[dict[str, Any]]:
+    """Tensors in wire form, ready for `encode_body` in the same content type.
+
+    A column is a numpy array, or a list of `str` or of `bytes`.
+
+    Raises:
+        ValueError: an array of a type without a name on the wire.
+    """
+    return [_encode_tensor(name, column, content_type) for name, column in columns.items()]
+
+
+def _encode_tensor(name: str, column: Any, content_type: str) -> dict[str, Any]:
+    if isinstance(column, np.ndarray):
+        datatype = datatype_of(column.dtype)
+        data: Any = np.ascontiguousarray(column, DATATYPES[datatype])
+        data = data.tobytes() if content_type == MSGPACK else _json_list(data)
+        return {"name": name, "datatype": datatype, "shape": list(column.shape), "data": data}
+    items = list(column)
+    if content_type != MSGPACK:
+        items = [_json_string(item) for item in items]
+    return {"name": name, "datatype": BYTES, "shape": [len(items)], "data": items}
+
+
+def _json_list(array: Array) -> Any:
+    """A flat array for JSON; half floats and non-finite values need care that orjson lacks."""
+    flat = array.reshape(-1)
+    if flat.dtype.kind == "f" and (flat.dtype.itemsize == 2 or not np.isfinite(flat).all()):
+        return {"b64": base64.b64encode(flat.tobytes()).decode()}
+    return flat
+
+
+def _json_string(item: str | bytes) -> Any:
+    return {"b64": base64.b64encode(item).decode()} if isinstance(item, bytes) else item
+
+
+def to_columns(inputs: Any) -> Mapping[str, Any] | Sequence[str]:
+    """Sort what a Python caller passes as inputs: text, array, or named columns.
+
+    Returns a list of strings for text, or a mapping name → array or list of `str` or of `bytes`.
+
+    Raises:
+        CallerError: `bad_inputs` for anything else.
+    """
+    if isinstance(inputs, str):
+        return _check_texts("text", [inputs])
+    if isinstance(inputs, np.ndarray):
+        return {"input": inputs}
+    if isinstance(inputs, Mapping):
+        return {_check_name(name): _to_column(name, column) for name, column in inputs.items()}
+    if isinstance(inputs, list | tuple) and inputs and all(isinstance(i, str) for i in inputs):
+        return _check_texts("text", list(inputs))
+    raise _bad("inputs must be text, a list of texts, an array, or a mapping name → array or texts")
+
+
+def _check_name(name: Any) -> str:
+    if not isinstance(name, str) or not is_name(name):
+        raise _bad(f"tensor name {shown(str(name))} is not a name")
+    return name
+
+
+def _check_texts(name: str, texts: list[str]) -> list[str]:
+    for at, text in enumerate(texts):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            what = f"tensor {name!r} holds a lone surrogate"
+            raise RequestError.of(ErrorKind.BAD_INPUTS, what, rows=(at,)) from error
+    return texts
+
+
+def _to_column(name: str, column: Any) -> Any:
+    if isinstance(column, np.ndarray):
+        return column
+    items = [column] if isinstance(column, str | bytes) else column
+    if isinstance(items, list | tuple) and items and isinstance(items[0], str | bytes):
+        if all(isinstance(item, str) for item in items):
+            return _check_texts(name, list(items))
+        if all(isinstance(item, bytes) for item in items):
+            return list(items)
+        raise _bad(f"tensor {name!r} must hold strings or bytes, not both and nothing else")
+    try:
+        return np.asarray(column)
+    except ValueError as error:
+        raise _bad(f"tensor {name!r} is ragged") from error
+
+
+def encode_inputs(inputs: Any, content_type: str = MSGPACK) -> tuple[Any, int]:
+    """Wire form and number of rows of what a Python caller passes as inputs.
+
+    Raises:
+        CallerError: `bad_inputs` where it cannot be put on the wire.
+    """
+    columns = to_columns(inputs)
+    if not isinstance(columns, Mapping):
+        return {"text": list(columns)}, len(columns)
+    for name, column in columns.items():
+        if isinstance(column, np.ndarray) and not (column.ndim and len(column)):
+            raise _bad(f"tensor {name!r} has no rows: its first axis must count them")
+    if not columns:
+        raise _bad("inputs hold no tensor")
+    try:
+        body = encode_columns(columns, content_type)
+    except ValueError as error:
+        raise _bad(str(error)) from error
+    return body, count_rows(columns)

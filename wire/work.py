@@ -1,0 +1,104 @@
+"""The work entry: what a router writes for a worker into the stream of a bucket.
+
+`id` and `tenant` come first because the scripts read them by place; `accept` adds `deadline` and
+`inputs` at the end. Everything else is written only where it differs from the default, since each
+waiting request costs memory in the server.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .codec import JSON
+from .request import Request
+
+_CARRIED = (
+    "accept",
+    "outputs",
+    "parameters",
+    "result_ttl_ms",
+    "timeout_ms",
+    "rows",
+    "truncate",
+    "meta",
+    "traceparent",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkEntry:
+    """One accepted request in a worker's hands.
+
+    `deadline_ms` is server time; it is compared with the server's clock only. `entry_id` starts
+    with the server time of acceptance.
+    """
+
+    stream: str
+    entry_id: bytes
+    id: str
+    tenant: str
+    inputs: bytes
+    deadline_ms: int
+    content_type: str = JSON
+    accept: str = JSON
+    outputs: str | None = None
+    parameters: bytes | None = None
+    result_ttl_ms: int | None = None
+    timeout_ms: int | None = None
+    rows: int = 1
+    truncate: str | None = None
+    meta: str | None = None
+    traceparent: str | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def accepted_ms(self) -> int:
+        """Server time at which the request was accepted."""
+        return int(self.entry_id.partition(b"-")[0])
+
+
+def work_fields(request: Request, tenant: str) -> list[bytes]:
+    """The flat field list of a work entry without `inputs` and `deadline`, which `accept` adds."""
+    flat = [b"id", request.id.encode(), b"tenant", tenant.encode()]
+    if request.content_type != JSON:
+        flat += (b"content_type", request.content_type.encode())
+    for name in _CARRIED:
+        value = getattr(request, name)
+        if value is not None:
+            flat += (name.encode(), value if isinstance(value, bytes) else str(value).encode())
+    if request.warnings:
+        flat += (b"warnings", "\n".join(request.warnings).encode())
+    return flat
+
+
+def _lines(raw: bytes) -> tuple[str, ...]:
+    return tuple(raw.decode().split("\n"))
+
+
+_READ: dict[str, Callable[[bytes], Any]] = {
+    **dict.fromkeys(("id", "tenant", "content_type", "accept", "outputs"), bytes.decode),
+    **dict.fromkeys(("truncate", "meta", "traceparent"), bytes.decode),
+    **dict.fromkeys(("result_ttl_ms", "timeout_ms", "rows"), int),
+    **dict.fromkeys(("inputs", "parameters"), bytes),
+    "warnings": _lines,
+}
+_READERS = {name.encode(): (name, read) for name, read in _READ.items()}
+_READERS[b"deadline"] = ("deadline_ms", int)
+
+
+def parse_work(stream: str, entry_id: bytes, flat: Sequence[bytes]) -> WorkEntry:
+    """Read a work entry as `take` returns it; unknown fields are passed over.
+
+    Raises:
+        ValueError: not written by `accept`; a foreign hand was at the stream.
+    """
+    values: dict[str, Any] = {"stream": stream, "entry_id": entry_id}
+    for at in range(0, len(flat), 2):
+        known = _READERS.get(flat[at])
+        if known is not None:
+            values[known[0]] = known[1](flat[at + 1])
+    values.setdefault("accept", values.get("content_type", JSON))
+    try:
+        return WorkEntry(**values)
+    except TypeError as missing:
+        raise ValueError("a work entry has an id, a tenant, inputs and a deadline") from missing
