@@ -1,0 +1,67 @@
+# Set-up, checks and measurements, each one command. `make help` tells them all.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.set-up
+# Handed to `pip install`, for example another index or a folder of wheels.
+PIP_ARGS ?=
+# `make acceptance ONLY=demo`
+ONLY ?=
+# `make test TESTS='tests/unit -k settings'`
+TESTS ?=
+# How many texts the demo embeds; `all` for every one. Empty: the demo's own default.
+TEXTS ?=
+export TEXTS
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format docs acceptance bench-floor clean
+
+help: ## Show this help
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  PYTHON=$(PYTHON)  the interpreter (3.11 or newer) that the environment is made with"
+	@echo "  PIP_ARGS=...    passed on to pip, e.g. PIP_ARGS='--extra-index-url <the CPU index of PyTorch>'"
+
+setup: $(STAMP) ## Make the environment in .venv and install everything into it
+
+$(STAMP): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null 2>&1 || { \
+	  echo "batchfleet needs Python 3.11 or newer; '$(PYTHON)' was not found (name one: make PYTHON=python3.11)." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "batchfleet needs Python 3.11 or newer; '$(PYTHON)' is older (name one: make PYTHON=python3.11)." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "batchfleet needs Python's venv module; '$(PYTHON)' comes without it (Debian: apt-get install python3-venv)." >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)
+
+demo: setup ## Serve a real model and embed real text with it; TEXTS=all for all of it
+	$(BIN)/batchfleet models import minilm
+	$(BIN)/batchfleet demo
+
+test: setup ## Run the tests; TESTS=... narrows them down
+	$(BIN)/pytest $(TESTS)
+
+check: setup ## Lint, format, types, layers and the rules of style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/tidy
+
+format: setup ## Put the code into the one format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: setup ## Draw the generated documents anew
+	$(BIN)/python -c 'from pathlib import Path; from batchfleet.service.events import catalogue_markdown; Path("docs/events.md").write_text(catalogue_markdown(), encoding="utf-8")'
+
+acceptance: setup ## Measure every promised figure; ONLY=name for one capability
+	$(BIN)/python -m tests.acceptance $(ONLY)
+
+bench-floor: setup ## Measure throughput and latency against a raw queue on the same server
+	$(BIN)/python -m benchmarks.floor
+
+clean: ## Remove the environment and all that tools left behind
+	rm -rf $(VENV) build dist *.egg-info namespace/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .cache

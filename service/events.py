@@ -1,0 +1,131 @@
+"""Everything worth telling that can happen in a fleet, as one table.
+
+Programs emit events; logs and counters listen. `docs/events.md` is drawn from the table. A new
+event is one row: `area.what_happened`, its level, its meaning, its fields.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+DEBUG, INFO, WARNING, ERROR = "debug", "info", "warning", "error"
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One event: the level it is logged at, its meaning, and the names of all its fields."""
+
+    level: str
+    meaning: str
+    fields: tuple[str, ...] = ()
+
+
+EVENTS: dict[str, EventRow] = {
+    "router.started": EventRow(INFO, "A router takes entries from ingress."),
+    "router.stopped": EventRow(INFO, "A router has finished its last entries."),
+    "router.entry_dropped": EventRow(
+        WARNING,
+        "Entries that cannot be answered, since they name no request. Told once per kind, "
+        "then counted.",
+        ("kind", "count"),
+    ),
+    "router.entry_failed": EventRow(
+        ERROR, "An entry made the router itself fail; it was answered and passed over.", ("kind",)
+    ),
+    "model.deployed": EventRow(
+        INFO, "A new deploy record is in force in this process.", ("model", "version", "epoch")
+    ),
+    "worker.started": EventRow(INFO, "A worker announced itself.", ("worker",)),
+    "worker.stopped": EventRow(INFO, "A worker took its leave.", ("worker", "reason")),
+    "worker.fenced": EventRow(
+        ERROR,
+        "A worker found that others buried it; what it held is lost to it, and it starts anew.",
+        ("worker",),
+    ),
+    "worker.unreadable_entry": EventRow(
+        ERROR,
+        "An entry of a work stream was not written by a router; it stays pending.",
+        ("worker", "reason"),
+    ),
+    "device.started": EventRow(INFO, "A device process runs.", ("pid", "device")),
+    "device.lost": EventRow(
+        ERROR,
+        "A device process died or was killed. `suspects` counts the requests inside it, which "
+        "run again alone.",
+        ("pid", "reason", "suspects"),
+    ),
+    "lane.ready": EventRow(INFO, "A version is loaded and warm.", ("model", "version", "load_ms")),
+    "lane.refused": EventRow(
+        ERROR, "A version could not be loaded here.", ("model", "version", "reason")
+    ),
+    "server.lost": EventRow(WARNING, "The Redis server cannot be reached.", ("reason",)),
+    "server.back": EventRow(INFO, "The Redis server answers again.", ("gap_ms",)),
+    "program.lost": EventRow(
+        ERROR,
+        "A program that `up` started ended by itself; it is started again after `restart_ms`.",
+        ("program", "pid", "exit_code", "restart_ms"),
+    ),
+    "request.no_worker": EventRow(
+        WARNING,
+        "Requests were answered `no_worker`: no live worker serves their version.",
+        ("model", "version", "count"),
+    ),
+}
+
+
+class UnknownEventError(ValueError):
+    """An event, or a field of it, that the table does not have; a fault of the emitting code."""
+
+
+class Events:
+    """Emits events of the table: counts each and logs it. Safe to use from any thread."""
+
+    def __init__(self, logger: Any = None) -> None:
+        self._logger = structlog.get_logger() if logger is None else logger
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()  # guarded by _lock; bounded by the table
+
+    def emit(self, name: str, /, **fields: Any) -> None:
+        """Count and log one event.
+
+        Raises:
+            UnknownEventError: `name` is not in the table, or `fields` are not exactly its fields.
+        """
+        row = EVENTS.get(name)
+        if row is None:
+            raise UnknownEventError(f"no event is named {name!r}")
+        if fields.keys() != set(row.fields):
+            raise UnknownEventError(f"{name} has fields {row.fields}, not {tuple(fields)}")
+        with self._lock:
+            self._counts[name] += 1
+        getattr(self._logger, row.level)(name, **fields)
+
+    def snapshot(self) -> Mapping[str, int]:
+        """How often each event of the table was emitted so far, 0 included."""
+        with self._lock:
+            return {name: self._counts[name] for name in EVENTS}
+
+
+_HEAD = """\
+# Events
+
+Drawn from the table in `service/events.py` by `make docs`; do not edit. Every event is counted
+under its name and logged at its level with exactly the fields named here.
+
+| event | level | fields | meaning |
+|---|---|---|---|
+"""
+
+
+def catalogue_markdown() -> str:
+    """The text of `docs/events.md`."""
+    return _HEAD + "".join(_markdown_row(name, row) for name, row in sorted(EVENTS.items()))
+
+
+def _markdown_row(name: str, row: EventRow) -> str:
+    fields = ", ".join(f"`{field}`" for field in row.fields) or "–"
+    return f"| `{name}` | {row.level} | {fields} | {row.meaning} |\n"

@@ -1,0 +1,323 @@
+"""Settings of one process: read once, checked as a whole, frozen.
+
+One table says everything about them: the fields of `Settings`. A value comes from a flag, or
+`BATCHFLEET_<NAME>`, or the TOML file, or the default, in that order. Nobody else reads the
+environment. What an operator sets for a whole fleet is in the deploy record instead
+(`wire/deployment.py`).
+"""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ..wire.errors import SettingsError
+from ..wire.names import RULE, is_name, shown
+from .logs import LOG_FORMATS, LOG_LEVELS
+
+VARIABLE_PREFIX = "BATCHFLEET_"
+CONFIG_VARIABLE = "BATCHFLEET_CONFIG"
+CONFIG_FILE = "batchfleet.toml"
+# Variables with our prefix that are not settings of a process.
+_OTHER_VARIABLES = re.compile(r"BATCHFLEET_(CONFIG|JOBS_REDIS_URL|REDIS_SERVER|TEST_[A-Z0-9_]*)")
+_DURATION_MS_MAX = 86_400_000
+_REDIS_URL = re.compile(r"(rediss?://[^/\s]+|unix://[^/\s]*/)\S*")
+_DEVICE = re.compile(r"cpu(:\d{1,4}(-\d{1,4})?)?|cuda:\d{1,3}")
+_PATTERN = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9*?._-]{0,127}")
+_PASSWORD = re.compile(r"(?<=://)([^:/@]*):.*@")
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_QUERY_PASSWORD = re.compile(r"([?&]password=)[^&]*")
+
+Rule = Callable[[Any], str]
+"""Says what is wrong with a value of the right type; empty where nothing is."""
+
+
+def _within(lowest: int, highest: int) -> Rule:
+    def rule(value: int) -> str:
+        return "" if lowest <= value <= highest else f"must lie in {lowest} to {highest}"
+
+    return rule
+
+
+def _one_of(*choices: str) -> Rule:
+    def rule(value: str) -> str:
+        return "" if value in choices else f"must be one of {', '.join(choices)}"
+
+    return rule
+
+
+def _name(value: str) -> str:
+    return "" if is_name(value) else f"is not a name: {RULE}"
+
+
+def _redis_url(value: str) -> str:
+    fits = not value or _REDIS_URL.fullmatch(value)
+    return "" if fits else "must start with redis://host, rediss://host or unix:///path"
+
+
+def _device(value: str) -> str:
+    return "" if _DEVICE.fullmatch(value) else "must be cpu, cpu:0-1 (cores) or cuda:0 (number)"
+
+
+def _patterns(value: str) -> str:
+    fits = all(_PATTERN.fullmatch(part.strip()) for part in value.split(","))
+    return "" if fits else "must be names separated by commas, with * and ? as wildcards"
+
+
+def _not_empty(value: str) -> str:
+    return "" if value else "must not be empty"
+
+
+_duration = _within(1, _DURATION_MS_MAX)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingRow:
+    """One row of the table.
+
+    Attributes:
+        name: as in the TOML file; the flag and the variable are made from it.
+        kind: `str` or `int`.
+        default: what holds where nobody says anything.
+        meaning: one line for people.
+        programs: which programs look at it; empty = all.
+        secret: holds a password, so it is shown masked.
+        rule: what else a value must fulfil.
+    """
+
+    name: str
+    kind: type[str] | type[int]
+    default: str | int
+    meaning: str
+    programs: tuple[str, ...]
+    secret: bool
+    rule: Rule
+
+    @property
+    def flag(self) -> str:
+        """Its flag, such as `--lease-ms`."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable, such as `BATCHFLEET_LEASE_MS`."""
+        return VARIABLE_PREFIX + self.name.upper()
+
+    def shown(self, value: Any) -> str:
+        """The value as it may be printed."""
+        return masked_url(str(value)) if self.secret else str(value)
+
+
+def _row(
+    default: str | int, meaning: str, *programs: str, rule: Rule = _not_empty, secret: bool = False
+) -> Any:
+    metadata = {"meaning": meaning, "programs": programs, "rule": rule, "secret": secret}
+    return field(default=default, metadata=metadata, repr=not secret)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The settings of one process, and their table. Durations are milliseconds."""
+
+    redis_url: str = _row(
+        "",
+        "the Redis server; empty: `up` finds or starts one, all others refuse to start",
+        rule=_redis_url,
+        secret=True,
+    )
+    namespace: str = _row("bf", "first part of every key; fleets apart on one server", rule=_name)
+    tenant: str = _row("default", "for whom requests are made", "client", "up", rule=_name)
+    store: str = _row(
+        "./store", "where the models lie: a folder or an fsspec URL", "consumer", "up"
+    )
+    models: str = _row(
+        "*", "which deployed models a worker takes, as 'a,ocr-*'", "consumer", "up", rule=_patterns
+    )
+    device: str = _row(
+        "cpu", "where models run: cpu, cpu:0-1 or cuda:0", "consumer", "up", rule=_device
+    )
+    threads: int = _row(
+        1, "threads of one model operation on the CPU", "consumer", "up", rule=_within(1, 1024)
+    )
+    lease_ms: int = _row(
+        3000, "a worker silent for this long is buried", "consumer", "up", rule=_duration
+    )
+    beat_ms: int = _row(1000, "how often a worker beats", "consumer", "up", rule=_duration)
+    refresh_ms: int = _row(
+        1000, "how often deploy records are read", "router", "consumer", "up", rule=_duration
+    )
+    grace_ms: int = _row(
+        20_000, "how long stopping may take", "router", "consumer", "up", rule=_duration
+    )
+    recover_ms: int = _row(
+        1000, "how often a worker looks for what others lost", "consumer", "up", rule=_duration
+    )
+    no_worker_ms: int = _row(
+        10_000,
+        "requests of a version that no live worker serves for this long are answered no_worker",
+        "router",
+        "up",
+        rule=_duration,
+    )
+    workers: int = _row(1, "how many workers `up` starts", "up", rule=_within(0, 256))
+    log_level: str = _row("info", "least level that is logged", rule=_one_of(*LOG_LEVELS))
+    log_format: str = _row("console", "how logs look on stderr", rule=_one_of(*LOG_FORMATS))
+
+    def require_redis_url(self) -> str:
+        """The server's URL.
+
+        Raises:
+            SettingsError: none was given.
+        """
+        if not self.redis_url:
+            raise SettingsError(
+                "no Redis server is named: set BATCHFLEET_REDIS_URL or --redis-url, "
+                "or start a fleet with `batchfleet up`"
+            )
+        return self.redis_url
+
+
+def _rows() -> dict[str, SettingRow]:
+    defaults = Settings()
+    return {
+        item.name: SettingRow(
+            name=item.name,
+            kind=type(getattr(defaults, item.name)),
+            default=getattr(defaults, item.name),
+            **item.metadata,
+        )
+        for item in fields(Settings)
+    }
+
+
+SETTING_ROWS: Mapping[str, SettingRow] = _rows()
+
+
+def masked_url(url: str) -> str:
+    """The URL with its password, in front of the host or in the query, replaced by `***`."""
+    return _QUERY_PASSWORD.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A value that somebody gave, and where."""
+
+    value: Any
+    origin: str
+
+
+def load_settings(
+    flags: Mapping[str, Any], environ: Mapping[str, str], config_path: Path | None = None
+) -> tuple[Settings, Mapping[str, str]]:
+    """Settings from all sources, and the origin of each value.
+
+    Args:
+        flags: setting name → value from the command line; None = not given.
+        environ: the process's environment.
+        config_path: the TOML file; None = `BATCHFLEET_CONFIG`, else `./batchfleet.toml` if there.
+
+    Raises:
+        SettingsError: anything is wrong anywhere; the text lists every fault, one a line.
+    """
+    faults: list[str] = []
+    given = {
+        **_from_file(_config_file(environ, config_path), faults),
+        **_from_variables(environ, faults),
+        **_from_flags(flags, faults),
+    }
+    complaints = {name: _complaint(SETTING_ROWS[name], one) for name, one in given.items()}
+    faults += filter(None, complaints.values())
+    settings = Settings(**{name: given[name].value for name in given if not complaints[name]})
+    if not complaints.get("lease_ms") and not complaints.get("beat_ms"):
+        faults += _contradictions(settings)
+    if faults:
+        raise SettingsError("the settings cannot be used:\n" + "\n".join(f"- {f}" for f in faults))
+    origins = {name: given[name].origin if name in given else "default" for name in SETTING_ROWS}
+    return settings, origins
+
+
+def _config_file(environ: Mapping[str, str], config_path: Path | None) -> Path | None:
+    if config_path is not None:
+        return config_path
+    if environ.get(CONFIG_VARIABLE):
+        return Path(environ[CONFIG_VARIABLE])
+    default = Path(CONFIG_FILE)
+    return default if default.is_file() else None
+
+
+def _from_file(path: Path | None, faults: list[str]) -> dict[str, _Given]:
+    if path is None:
+        return {}
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        faults.append(f"file {path}: {error}")
+        return {}
+    origin = f"file {path}"
+    faults += [f"{origin}: {_unknown(name, SETTING_ROWS)}" for name in table.keys() - SETTING_ROWS]
+    return {name: _Given(table[name], origin) for name in SETTING_ROWS if name in table}
+
+
+def _from_variables(environ: Mapping[str, str], faults: list[str]) -> dict[str, _Given]:
+    known = {row.variable: name for name, row in SETTING_ROWS.items()}
+    ours = sorted(name for name in environ if name.startswith(VARIABLE_PREFIX))
+    faults += [
+        f"environment: {_unknown(name, known)}"
+        for name in ours
+        if name not in known and not _OTHER_VARIABLES.fullmatch(name)
+    ]
+    return {
+        known[name]: _Given(
+            _read_text(SETTING_ROWS[known[name]], environ[name]), f"environment {name}"
+        )
+        for name in ours
+        if name in known
+    }
+
+
+def _from_flags(flags: Mapping[str, Any], faults: list[str]) -> dict[str, _Given]:
+    faults += [f"flags: {_unknown(name, SETTING_ROWS)}" for name in flags.keys() - SETTING_ROWS]
+    return {
+        name: _Given(_read_text(row, flags[name]), f"flag {row.flag}")
+        for name, row in SETTING_ROWS.items()
+        if flags.get(name) is not None
+    }
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"there is no setting {shown(name)}{hint}"
+
+
+def _read_text(row: SettingRow, value: Any) -> Any:
+    """Text as a value of the row's type where it spells one; all else as it is.
+
+    Flags and variables are text by nature; in a TOML file a number is a number.
+    """
+    if row.kind is int and isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
+        return int(value)
+    return value
+
+
+def _complaint(row: SettingRow, given: _Given) -> str:
+    """The whole sentence about a value that cannot be used; empty where it can."""
+    if not isinstance(given.value, row.kind) or isinstance(given.value, bool):
+        fault = "must be a whole number" if row.kind is int else "must be text"
+    else:
+        fault = row.rule(given.value)
+    if not fault:
+        return ""
+    return f"{given.origin}: {row.name} is {shown(row.shown(given.value))}; it {fault}"
+
+
+def _contradictions(settings: Settings) -> list[str]:
+    if settings.beat_ms * 2 > settings.lease_ms:
+        return [
+            f"beat_ms is {settings.beat_ms} and lease_ms {settings.lease_ms}; "
+            "a lease must last at least two beats, or a live worker is buried"
+        ]
+    return []

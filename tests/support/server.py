@@ -1,0 +1,68 @@
+"""The servers that tests run against, and how a test leaves nothing behind on them."""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import redis
+
+from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, find_server, free_port
+
+KINDS = ("valkey9", "redis7")
+_SCAN_COUNT = 1000
+_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerAddress:
+    """A running server. `socket_url` equals `url` where the server is not ours.
+
+    `pid` is None for a server that the tests found running: they must not signal, configure or
+    flush it.
+    """
+
+    url: str
+    socket_url: str
+    pid: int | None
+
+
+def program_of(kind: str) -> str:
+    """The server program that `BATCHFLEET_TEST_SERVER` names."""
+    if kind not in KINDS:
+        raise ValueError(f"BATCHFLEET_TEST_SERVER is {kind!r}; use one of {', '.join(KINDS)}")
+    if kind == "valkey9":
+        return find_server()
+    program = shutil.which("redis-server")
+    if program is None:
+        raise FileNotFoundError("BATCHFLEET_TEST_SERVER=redis7 needs redis-server on the PATH")
+    return program
+
+
+@contextmanager
+def running_server(environ: Mapping[str, str]) -> Iterator[ServerAddress]:
+    """A private server of the kind that the environment asks for, or the user's own server.
+
+    `BATCHFLEET_REDIS_URL` points at a server of the user's own, which is left as it is.
+    """
+    foreign = environ.get("BATCHFLEET_REDIS_URL")
+    if foreign:
+        yield ServerAddress(url=foreign, socket_url=foreign, pid=None)
+        return
+    program = program_of(environ.get("BATCHFLEET_TEST_SERVER", KINDS[0]))
+    server = EmbeddedServer(ServerOptions(program=program, port=free_port()))
+    server.start()
+    try:
+        yield ServerAddress(url=server.url, socket_url=server.socket_url, pid=server.pid)
+    finally:
+        server.stop()
+
+
+def delete_namespace(url: str, namespace: str) -> int:
+    """Unlink every key of one namespace, and nothing else; return how many there were."""
+    pattern = f"{namespace}:*"
+    with redis.Redis.from_url(url, socket_timeout=_TIMEOUT_S, retry=None) as client:
+        keys = list(client.scan_iter(match=pattern, count=_SCAN_COUNT))
+        for start in range(0, len(keys), _SCAN_COUNT):
+            client.unlink(*keys[start : start + _SCAN_COUNT])
+    return len(keys)

@@ -1,0 +1,139 @@
+"""A fleet of one process without router, worker or model: it accepts, takes and finishes.
+
+The reply echoes the inputs as outputs. Run as a program, it serves until its parent closes stdin.
+"""
+
+import sys
+import threading
+from dataclasses import dataclass, field
+
+from batchfleet.broker import fleet, requests
+from batchfleet.broker.blocking import BlockingExecutor
+from batchfleet.wire.codec import decode_body, encode_body
+from batchfleet.wire.deployment import VersionRecord
+from batchfleet.wire.keys import ModelKeys
+from batchfleet.wire.reply import Envelope, Receipt, Usage, encode_answer
+from batchfleet.wire.request import parse_request
+from batchfleet.wire.work import parse_work, work_fields
+
+TENANT = "default"
+VERSION = "1"
+WORKER = "stub-0001"
+RECORD = VersionRecord(version=VERSION)
+_TTL_MS = 60_000
+
+
+def deploy_model(url, namespace, model, tenants=(TENANT,)):
+    """Deploy version 1 of `model` with one bucket; return its keys."""
+    keys = ModelKeys(namespace, model)
+    with BlockingExecutor(url, "stub-deploy") as executor:
+        executor.run(fleet.deploy(keys, RECORD, fleet.queue_streams(keys, RECORD), "n", tenants))
+        executor.run(fleet.enlist_model(namespace, model))
+    return keys
+
+
+@dataclass
+class StubFleet:
+    """Serves one deployed model. `runs` counts how often each id was run."""
+
+    url: str
+    keys: ModelKeys
+    refusal: bytes = b""
+    runs: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.queue = self.keys.queue(VERSION, "normal", 0)
+        self.bell = self.keys.bell(VERSION)
+        self.open = threading.Event()
+        self.open.set()
+        self._stop = threading.Event()
+        self._thread = None
+
+    def __enter__(self):
+        self._thread = threading.Thread(target=self.serve, name="stub fleet", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self.open.set()
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+    def serve(self):
+        with BlockingExecutor(self.url, "stub") as executor:
+            executor.run(fleet.join(self.keys, WORKER, _TTL_MS, {}))
+            while not self._stop.is_set():
+                self.pump(executor, block_ms=50)
+                if self.open.is_set():
+                    self.work(executor)
+            executor.run(fleet.leave(self.keys, WORKER))
+
+    def pump(self, executor, block_ms):
+        """Accept what is in the ingress stream."""
+        stream = self.keys.ingress(TENANT)
+        read = executor.run(requests.read_ingress([stream], WORKER, 64, block_ms))
+        for _, entries in read:
+            items = [self.accept_item(entry_id, flat) for entry_id, flat in entries]
+            executor.run(requests.accept(self.keys, stream, 100_000, items))
+
+    def accept_item(self, entry_id, flat):
+        request = parse_request(flat, 1 << 24)
+        refused = bool(self.refusal)
+        return requests.AcceptItem(
+            entry_id=entry_id,
+            tenant=TENANT,
+            request_id=request.id,
+            timeout_ms=request.timeout_ms or 60_000,
+            queue="" if refused else self.queue,
+            bell="" if refused else self.bell,
+            fields=work_fields(request, TENANT),
+            inputs=request.inputs,
+            refusal=self.refusal and self.refusal.replace(b"ID", request.id.encode()),
+        )
+
+    def work(self, executor):
+        """Answer what is waiting."""
+        taken = executor.run(requests.take(self.keys, WORKER, RECORD, [self.queue], 256))
+        items = [self.answer(parse_work(s, i, flat)) for s, entries in taken for i, flat in entries]
+        for batch in requests.split_finish(items):
+            executor.run(requests.finish(self.keys, WORKER, batch))
+
+    def answer(self, work):
+        self.runs[work.id] = self.runs.get(work.id, 0) + 1
+        envelope = Envelope(
+            id=work.id,
+            tenant=work.tenant,
+            accept=work.accept,
+            model=self.keys.model,
+            version=VERSION,
+            meta=work.meta,
+            warnings=work.warnings,
+        )
+        outputs = work.inputs
+        if work.accept != work.content_type:
+            outputs = encode_body(decode_body(work.inputs, work.content_type), work.accept)
+        receipt = Receipt(batch=f"{WORKER}:1", rows=1, release="idle", lineage="0" * 16)
+        return requests.FinishItem(
+            stream=work.stream,
+            entry_id=work.entry_id,
+            tenant=work.tenant,
+            request_id=work.id,
+            reply=encode_answer(envelope, outputs, Usage(rows=work.rows), receipt),
+            status="ok",
+            result_ttl_ms=work.result_ttl_ms or 300_000,
+            tombstone_ttl_ms=360_000,
+        )
+
+
+def main(url, namespace, model):
+    """Deploy and serve until stdin ends; says `ready` first."""
+    stub = StubFleet(url, deploy_model(url, namespace, model))
+    with stub:
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
