@@ -1,0 +1,1 @@
+"""The only code that knows Redis: connections, Lua scripts, one typed command per transition."""

@@ -1,0 +1,77 @@
+"""Commands as values: what is sent, and how the answer is read. No I/O here.
+
+Both executors (`broker/blocking.py`, `broker/looping.py`) run the same values, so every command is
+written once.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import sha1
+from importlib.resources import files
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+Part = str | bytes | int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One Lua file, known to the server by the SHA1 of its source."""
+
+    name: str
+    source: str
+    sha: str
+
+
+@cache
+def script(name: str) -> Script:
+    """The script `broker/lua/<name>.lua`."""
+    source = (files("batchfleet.broker") / "lua" / f"{name}.lua").read_text()
+    return Script(name, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+@dataclass(frozen=True, slots=True)
+class Command(Generic[T]):
+    """One command: its parts as they go to the server, and a reader for the raw answer.
+
+    `script` is set where the command runs one, so that an executor can load it when the server
+    says that it does not know it.
+    """
+
+    parts: Sequence[Part]
+    read: Callable[[Any], T]
+    script: Script | None = field(default=None)
+
+
+def call(
+    name: str, keys: Sequence[Part], args: Sequence[Part], read: Callable[[Any], T]
+) -> Command[T]:
+    """The command that runs a script with these keys and arguments."""
+    known = script(name)
+    return Command(("EVALSHA", known.sha, len(keys), *keys, *args), read, known)
+
+
+def plain(read: Callable[[Any], T], *parts: Part) -> Command[T]:
+    """A command that is not a script."""
+    return Command(parts, read)
+
+
+def as_is(raw: Any) -> Any:
+    """The raw answer."""
+    return raw
+
+
+def as_text(raw: bytes) -> str:
+    """An answer that is a name."""
+    return raw.decode()
+
+
+def as_names(raw: Sequence[bytes]) -> list[str]:
+    """An answer that is a set or list of names, in a stable order."""
+    return sorted(item.decode() for item in raw)
+
+
+def as_map(raw: Sequence[bytes]) -> dict[str, bytes]:
+    """An answer that is a flat hash, where fields and values take turns."""
+    return {raw[at].decode(): raw[at + 1] for at in range(0, len(raw), 2)}

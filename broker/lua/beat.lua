@@ -1,0 +1,11 @@
+#!lua
+-- beat: say "still here" by moving the worker's counter. No clock is involved.
+--
+-- KEYS  1 workers   2 hash of the worker
+-- ARGV  1 worker   2 TTL of the hash ms   then fields and values that have changed
+-- RESULT the new counter, 0 when the worker is no longer among the living
+local counter = redis.call('ZADD', KEYS[1], 'XX', 'INCR', 1, ARGV[1])
+if not counter then return 0 end
+if #ARGV > 2 then redis.call('HSET', KEYS[2], unpack(ARGV, 3)) end
+redis.call('PEXPIRE', KEYS[2], ARGV[2])
+return tonumber(counter)

@@ -1,0 +1,65 @@
+#!lua
+-- take: hand waiting entries to a live worker, as many rows as it has room for.
+--
+-- Atomic because the check that the worker is alive and the hand-over must be one step: entries
+-- given to a buried worker belong to nobody. Entries whose request is closed (answered, expired,
+-- cancelled) are dropped here, which is the only place where they are.
+--
+-- KEYS  1 workers   2 due   3 bell of the version   then the streams in the order wanted
+-- ARGV  1 worker   2 room, rows   3 bytes after which no more is read
+--       4 rows that one request counts for at most
+-- RESULT {{stream, {{entry id, {field, value, …}}, …}}, …}, or the error FENCED
+local worker, room, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+if not redis.call('ZSCORE', KEYS[1], worker) then
+  return redis.error_reply('FENCED the worker is not among the living')
+end
+local step, weight_max = 16, tonumber(ARGV[4])
+
+-- The router writes id and tenant first.
+local function is_open(fields)
+  return redis.call('ZSCORE', KEYS[2], fields[4] .. ':' .. fields[2])
+end
+
+local function weigh(fields)
+  local rows = 1
+  for i = 5, #fields, 2 do
+    if fields[i] == 'rows' then rows = tonumber(fields[i + 1]) or 1 end
+    bytes = bytes - #fields[i + 1]
+  end
+  room = room - math.min(rows, weight_max)
+end
+
+local function read(stream)
+  local kept = {}
+  while room > 0 and bytes > 0 do
+    local count = math.min(room, step)
+    local answer = redis.pcall('XREADGROUP', 'GROUP', 'worker', worker, 'COUNT', count,
+      'STREAMS', stream, '>')
+    -- A stream that was just removed (an old bucket, an old version) is passed over.
+    if not answer or answer.err then break end
+    local entries = answer[1][2]
+    for _, entry in ipairs(entries) do
+      if is_open(entry[2]) then
+        weigh(entry[2])
+        kept[#kept + 1] = entry
+      else
+        redis.call('XACK', stream, 'worker', entry[1])
+        redis.call('XDEL', stream, entry[1])
+      end
+    end
+    if #entries < count then break end
+  end
+  return kept
+end
+
+local taken = {}
+for i = 4, #KEYS do
+  if room <= 0 or bytes <= 0 then break end
+  local entries = read(KEYS[i])
+  if #entries > 0 then taken[#taken + 1] = {KEYS[i], entries} end
+end
+-- Stopped for lack of room: there may be more, so that another worker should look.
+if (room <= 0 or bytes <= 0) and redis.call('LLEN', KEYS[3]) == 0 then
+  redis.call('RPUSH', KEYS[3], '1')
+end
+return taken

@@ -1,0 +1,283 @@
+"""Commands on the way of a request: submit, read ingress, accept, take, finish, look up."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from ..wire import limits
+from ..wire.deployment import VersionRecord
+from ..wire.keys import INGRESS_GROUP, ModelKeys, member
+from ..wire.request import Request
+from .commands import Command, Part, as_is, call, plain
+
+Fields = list[bytes]
+Entry = tuple[bytes, Fields | None]
+
+
+class Accepted(Enum):
+    """What became of one item of an accept call; `lua/accept.lua` explains them."""
+
+    OK = b"OK"
+    DUP = b"DUP"
+    REFUSED = b"REFUSED"
+    BUSY = b"BUSY"
+    LATE = b"LATE"
+    CLOCK = b"CLOCK"
+    STALE = b"STALE"
+    GONE = b"GONE"
+
+
+class Finished(Enum):
+    """What became of one item of a finish call."""
+
+    ANSWERED = b"ANSWERED"
+    CLOSED = b"CLOSED"
+    NOT_MINE = b"NOT_MINE"
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptItem:
+    """One ingress entry for `accept`.
+
+    `queue` and `bell` are empty where `refusal` (an encoded reply) is set. Empty `inputs` are
+    copied from the ingress entry inside the server.
+    """
+
+    entry_id: bytes
+    tenant: str
+    request_id: str
+    timeout_ms: int
+    queue: str
+    bell: str
+    fields: Sequence[bytes]
+    inputs: bytes
+    refusal: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishItem:
+    """One request for `finish`.
+
+    `stream` and `entry_id` are empty where no work entry is settled (expiry, cancel). The
+    tombstone must outlive every copy of the entry that may still be on its way.
+    """
+
+    stream: str
+    entry_id: bytes
+    tenant: str
+    request_id: str
+    reply: bytes
+    status: str
+    result_ttl_ms: int
+    tombstone_ttl_ms: int
+    journal: bytes = b""
+
+
+def submit(keys: ModelKeys, tenant: str, request: Request) -> Command[bytes | None]:
+    """Add a request to its ingress stream; None where model or tenant is not deployed."""
+    return plain(as_is, "XADD", keys.ingress(tenant), "NOMKSTREAM", "*", *request.to_fields())
+
+
+def read_ingress(
+    streams: Sequence[str], router: str, count: int, block_ms: int
+) -> Command[list[tuple[str, list[Entry]]]]:
+    """Read new entries of ingress streams, waiting up to `block_ms`.
+
+    `count` is per stream. A field list is None where the entry was deleted meanwhile.
+    """
+    group: tuple[Part, ...] = ("GROUP", INGRESS_GROUP, router, "COUNT", count)
+    block: tuple[Part, ...] = ("BLOCK", block_ms) if block_ms > 0 else ()
+    news = [">"] * len(streams)
+    return plain(_read_streams, "XREADGROUP", *group, *block, "STREAMS", *streams, *news)
+
+
+def reread_ingress(
+    stream: str, router: str, after: str, count: int
+) -> Command[list[tuple[str, list[Entry]]]]:
+    """Entries after id `after` that this router has read before and not ended."""
+    group: tuple[Part, ...] = ("GROUP", INGRESS_GROUP, router, "COUNT", count)
+    return plain(_read_streams, "XREADGROUP", *group, "STREAMS", stream, after)
+
+
+def claim_ingress(stream: str, router: str, idle_ms: int, count: int) -> Command[list[Entry]]:
+    """Take over entries that another router read and did not finish; accept is idempotent."""
+    parts = ("XAUTOCLAIM", stream, INGRESS_GROUP, router, idle_ms, "0-0", "COUNT", count)
+    return plain(lambda raw: [(entry[0], entry[1]) for entry in raw[1] if entry], *parts)
+
+
+def drop_ingress(stream: str, entry_ids: Sequence[bytes]) -> list[Command[Any]]:
+    """End ingress entries that nobody can be answered for."""
+    ack = plain(as_is, "XACK", stream, INGRESS_GROUP, *entry_ids)
+    return [ack, plain(as_is, "XDEL", stream, *entry_ids)]
+
+
+def _read_streams(raw: Any) -> list[tuple[str, list[Entry]]]:
+    if not raw:
+        return []
+    return [
+        (stream.decode(), [(entry[0], entry[1]) for entry in entries]) for stream, entries in raw
+    ]
+
+
+CLOCK_TOLERANCE_MS = 5_000
+
+
+def accept(
+    keys: ModelKeys, ingress: str, backlog: int, items: Sequence[AcceptItem]
+) -> Command[tuple[int, list[Accepted]]]:
+    """Open requests, or write their refusals; at most `ACCEPT_ITEMS_MAX` items.
+
+    Returns the number of open requests and one outcome per item.
+    """
+    queues: dict[str, int] = {}
+    script_keys: list[Part] = [ingress, keys.due]
+    for item in items:
+        if item.queue and item.queue not in queues:
+            queues[item.queue] = len(queues) + 1
+            script_keys += (item.queue, item.bell)
+    args: list[Part] = [
+        backlog, len(queues), len(items), limits.REFUSAL_TTL_MS, CLOCK_TOLERANCE_MS
+    ]  # fmt: skip
+    for item in items:
+        tenant, request_id = item.tenant, item.request_id
+        script_keys += (keys.tombstone(tenant, request_id), keys.reply(tenant, request_id))
+        copied = len(item.inputs) > limits.COPY_IN_SERVER_BYTES
+        args += (
+            item.entry_id,
+            member(tenant, request_id),
+            queues.get(item.queue, 0),
+            item.timeout_ms,
+            item.refusal,
+            keys.channel(tenant, request_id) if item.refusal else "",
+            b"" if copied else item.inputs,
+            len(item.fields),
+            *item.fields,
+        )
+    return call("accept", script_keys, args, _read_accepted)
+
+
+def _read_accepted(raw: Any) -> tuple[int, list[Accepted]]:
+    return raw[0], [Accepted(outcome) for outcome in raw[1]]
+
+
+TAKE_BYTES_MAX = 4 * 1024 * 1024
+
+
+def take(
+    keys: ModelKeys, worker: str, record: VersionRecord, streams: Sequence[str], room: int
+) -> Command[list[tuple[str, list[Entry]]]]:
+    """Take waiting entries of one version, about `room` rows, in the order of `streams`.
+
+    One request counts for half a batch at most, however many rows it has.
+
+    Raises (when run):
+        FencedError: the worker is not among the living.
+    """
+    script_keys = [keys.workers, keys.due, keys.bell(record.version), *streams]
+    weight_max = max(1, record.limits.max_batch_size // 2)
+    return call("take", script_keys, (worker, room, TAKE_BYTES_MAX, weight_max), _read_streams)
+
+
+def wait_for_bell(bells: Sequence[str], timeout_s: float) -> Command[bool]:
+    """Wait for a wake-up token; the answer says whether one came."""
+    return plain(lambda raw: raw is not None, "BLPOP", *bells, timeout_s)
+
+
+def finish(keys: ModelKeys, worker: str, items: Sequence[FinishItem]) -> Command[list[Finished]]:
+    """End requests; see `split_finish` for how many fit one call. `worker` may be empty."""
+    streams: dict[str, int] = {}
+    script_keys: list[Part] = [keys.due, keys.journal]
+    for item in items:
+        if item.stream and item.stream not in streams:
+            streams[item.stream] = len(streams) + 1
+            script_keys.append(item.stream)
+    args: list[Part] = [
+        worker, len(streams), len(items), limits.JOURNAL_LINES_MAX, limits.NOTIFY_BYTES_MAX
+    ]  # fmt: skip
+    for item in items:
+        tenant, request_id = item.tenant, item.request_id
+        script_keys += (keys.tombstone(tenant, request_id), keys.reply(tenant, request_id))
+        args += (
+            streams.get(item.stream, 0),
+            item.entry_id,
+            member(tenant, request_id),
+            item.reply,
+            item.result_ttl_ms,
+            item.tombstone_ttl_ms,
+            item.status,
+            keys.channel(tenant, request_id),
+            request_id,
+            item.journal,
+        )
+    return call("finish", script_keys, args, lambda raw: [Finished(outcome) for outcome in raw])
+
+
+def split_finish(items: Iterable[FinishItem]) -> list[list[FinishItem]]:
+    """Cut items into calls of at most 64 items and 256 kB; a larger reply goes alone."""
+    calls: list[list[FinishItem]] = []
+    size = 0
+    for item in items:
+        full = calls and (
+            len(calls[-1]) == limits.FINISH_ITEMS_MAX
+            or size + len(item.reply) > limits.FINISH_BYTES_MAX
+        )
+        if not calls or full:
+            calls.append([])
+            size = 0
+        calls[-1].append(item)
+        size += len(item.reply)
+    return calls
+
+
+def overdue(keys: ModelKeys, count: int) -> Command[list[tuple[str, str]]]:
+    """Open requests past their deadline, as (tenant, id)."""
+    return call("overdue", [keys.due], [count], _read_members)
+
+
+def _read_members(raw: Sequence[bytes]) -> list[tuple[str, str]]:
+    return [_split_member(item) for item in raw]
+
+
+def _split_member(raw: bytes) -> tuple[str, str]:
+    tenant, _, request_id = raw.decode().partition(":")
+    return tenant, request_id
+
+
+def open_requests(keys: ModelKeys) -> Command[int]:
+    """How many requests are open."""
+    return plain(int, "ZCARD", keys.due)
+
+
+def deadline(keys: ModelKeys, tenant: str, request_id: str) -> Command[float | None]:
+    """The deadline (server time, ms) of an open request; None where it is not open."""
+    read = lambda raw: None if raw is None else float(raw)  # noqa: E731 - a reader, like the others
+    return plain(read, "ZSCORE", keys.due, member(tenant, request_id))
+
+
+def tombstone(keys: ModelKeys, tenant: str, request_id: str) -> Command[str | None]:
+    """The status that a finished request ended in; None where none is remembered."""
+    read = lambda raw: None if raw is None else raw.decode()  # noqa: E731 - a reader
+    return plain(read, "GET", keys.tombstone(tenant, request_id))
+
+
+def reply(keys: ModelKeys, tenant: str, request_id: str) -> Command[bytes | None]:
+    """The terminal item under the reply key; it stays there."""
+    read = lambda raw: raw[0] if raw else None  # noqa: E731 - a reader
+    return plain(read, "LRANGE", keys.reply(tenant, request_id), 0, 0)
+
+
+def forget_replies(keys: ModelKeys, tenant: str, request_ids: Sequence[str]) -> Command[int]:
+    """Remove replies that were handed over."""
+    return plain(int, "UNLINK", *(keys.reply(tenant, request_id) for request_id in request_ids))
+
+
+def waiting(stream: str, start: str, count: int) -> Command[list[Entry]]:
+    """Entries of a work stream from id `start` on, without taking them."""
+    parts = ("XRANGE", stream, start, "+", "COUNT", count)
+    return plain(lambda raw: [(entry[0], entry[1]) for entry in raw], *parts)
+
+
+def stream_length(stream: str) -> Command[int]:
+    """Entries in a stream, waiting and taken."""
+    return plain(int, "XLEN", stream)
