@@ -1,0 +1,1 @@
+"""The router: stateless; reads ingress, checks headers, places by bucket, bounds the backlog."""

@@ -1,0 +1,136 @@
+"""Admission: from an ingress entry and what is known of its model to a place or a refusal. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..broker.requests import AcceptItem
+from ..wire.codec import CONTENT_TYPES, JSON
+from ..wire.deployment import VersionRecord
+from ..wire.errors import ErrorBody, ErrorKind, RequestError
+from ..wire.keys import ModelKeys
+from ..wire.reply import Envelope, encode_error
+from ..wire.request import Request, find_id, parse_request
+from ..wire.work import work_fields
+from .view import ModelView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What decides beside the entry itself.
+
+    Attributes:
+        model: the model's record as last read.
+        abandoned: versions that no live worker has served for too long.
+        memory_full: the server has no room for new work.
+        retry_after_ms: what to tell those that are refused for now.
+    """
+
+    model: ModelView
+    abandoned: frozenset[str] = frozenset()
+    memory_full: bool = False
+    retry_after_ms: int = 1000
+
+
+def admit(
+    entry_id: bytes, flat: Sequence[bytes], tenant: str, situation: Situation
+) -> AcceptItem | None:
+    """Place an entry, or refuse it; None where nobody can be answered since it has no id."""
+    try:
+        request = parse_request(flat, _request_bytes_max(situation.model))
+        record = _choose_version(request, situation)
+        return _place(entry_id, request, tenant, situation.model.keys, record)
+    except RequestError as error:
+        request_id = find_id(flat)
+        if request_id is None:
+            return None
+        return refuse(
+            entry_id,
+            envelope_of(request_id, tenant, situation.model.keys.model, flat),
+            ErrorBody.from_error(error),
+        )
+
+
+def refuse(entry_id: bytes, envelope: Envelope, error: ErrorBody) -> AcceptItem:
+    """The item that writes a refusal."""
+    return AcceptItem(
+        entry_id=entry_id,
+        tenant=envelope.tenant,
+        request_id=envelope.id,
+        timeout_ms=0,
+        queue="",
+        bell="",
+        fields=(),
+        inputs=b"",
+        refusal=encode_error(envelope, error),
+    )
+
+
+def envelope_of(request_id: str, tenant: str, model: str, flat: Sequence[bytes]) -> Envelope:
+    """An envelope for an entry that could not be read as a whole.
+
+    The first readable `accept` or `content_type` decides the encoding; `meta` comes back only with
+    requests that were in order.
+    """
+    by_raw = {kind.encode(): kind for kind in CONTENT_TYPES}
+    wanted = {
+        flat[at]: by_raw[flat[at + 1]]
+        for at in range(0, min(len(flat), 2 * 64) - 1, 2)
+        if flat[at] in (b"accept", b"content_type") and flat[at + 1] in by_raw
+    }
+    accept = wanted.get(b"accept") or wanted.get(b"content_type") or JSON
+    return Envelope(id=request_id, tenant=tenant, accept=accept, model=model)
+
+
+def _request_bytes_max(model: ModelView) -> int:
+    stable = model.deployment.versions.get(model.deployment.stable)
+    return stable.limits.max_request_bytes if stable else 0
+
+
+def _choose_version(request: Request, situation: Situation) -> VersionRecord:
+    deployment = situation.model.deployment
+    if deployment.intake == "refuse":
+        raise RequestError.of(
+            ErrorKind.UNAVAILABLE,
+            f"intake of {deployment.model} is closed",
+            retry_after_ms=situation.retry_after_ms,
+        )
+    version = request.version or deployment.stable
+    record = deployment.versions.get(version)
+    if record is None:
+        known = ", ".join(sorted(deployment.versions))
+        raise RequestError.of(
+            ErrorKind.UNKNOWN_VERSION,
+            f"{deployment.model} has no version {version}; it has {known}",
+        )
+    if version in situation.abandoned:
+        raise RequestError.of(
+            ErrorKind.NO_WORKER,
+            f"no live worker serves {deployment.model}/{version}",
+            retry_after_ms=situation.retry_after_ms,
+        )
+    if situation.memory_full:
+        raise RequestError.of(
+            ErrorKind.BUSY, "the server's memory is full", retry_after_ms=situation.retry_after_ms
+        )
+    rows_max = record.limits.max_rows_per_request
+    if request.rows is not None and request.rows > rows_max:
+        raise RequestError.of(
+            ErrorKind.TOO_MANY_ROWS, f"{request.rows} rows; {rows_max} are allowed"
+        )
+    return record
+
+
+def _place(
+    entry_id: bytes, request: Request, tenant: str, keys: ModelKeys, record: VersionRecord
+) -> AcceptItem:
+    length = request.length or record.length_of(len(request.inputs), request.rows or 1)
+    return AcceptItem(
+        entry_id=entry_id,
+        tenant=tenant,
+        request_id=request.id,
+        timeout_ms=request.timeout_ms or record.limits.timeout_ms,
+        queue=keys.queue(record.version, request.priority, record.bucket_of(length)),
+        bell=keys.bell(record.version),
+        fields=work_fields(request, tenant),
+        inputs=request.inputs,
+    )

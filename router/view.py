@@ -1,0 +1,87 @@
+"""What a router knows of the fleet: a snapshot that is read anew and replaced as a whole."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import orjson
+
+from ..broker import fleet
+from ..broker.blocking import BlockingExecutor
+from ..wire.deployment import Deployment
+from ..wire.keys import ModelKeys
+
+# Refuse new work when memory is this full, so that finishing always has room.
+_MEMORY_SHARE_MAX = 0.8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelView:
+    """One deployed model: its record, its tenants, and the versions that live workers serve."""
+
+    keys: ModelKeys
+    deployment: Deployment
+    tenants: tuple[str, ...]
+    served: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetView:
+    """All deployed models at one moment, and whether the server has room for new work."""
+
+    models: Mapping[str, ModelView] = field(default_factory=dict)
+    memory_full: bool = False
+
+
+def read_view(executor: BlockingExecutor, namespace: str) -> FleetView:
+    """Read the fleet as it is now.
+
+    Raises:
+        ServerError: the server does not answer.
+        SettingsError: a deploy record is ill-formed.
+    """
+    names = executor.run(fleet.models(namespace))
+    views = (_read_model(executor, ModelKeys(namespace, name)) for name in names)
+    info = executor.run(fleet.server_info())
+    full = info.maxmemory > 0 and info.used_memory > _MEMORY_SHARE_MAX * info.maxmemory
+    return FleetView(
+        models={view.keys.model: view for view in views if view is not None}, memory_full=full
+    )
+
+
+def _read_model(executor: BlockingExecutor, keys: ModelKeys) -> ModelView | None:
+    deployment, tenants, workers = executor.run_all(
+        [fleet.deployment(keys), fleet.tenants(keys), fleet.living(keys)]
+    )
+    if deployment is None:
+        return None
+    announced = executor.run_all([fleet.announcement(keys, worker) for worker in workers])
+    served = {version for fields in announced for version in ready_versions(fields)}
+    return ModelView(
+        keys=keys, deployment=deployment, tenants=tuple(tenants), served=frozenset(served)
+    )
+
+
+def ready_versions(announcement: Mapping[str, bytes]) -> list[str]:
+    """The versions that a worker's announcement says it has loaded."""
+    lanes = orjson.loads(announcement.get("lanes", b"{}"))
+    return [version for version, lane in lanes.items() if lane.get("state") == "ready"]
+
+
+class UnservedWatch:
+    """Remembers since when a version has had no live worker. Owned by the keeper thread."""
+
+    def __init__(self, patience_ms: float) -> None:
+        self._patience_ms = patience_ms
+        self._since: dict[tuple[str, str], float] = {}
+
+    def observe(self, view: FleetView, now_ms: float) -> frozenset[tuple[str, str]]:
+        """The (model, version) pairs that nobody has served for longer than the patience."""
+        unserved = {
+            (name, version)
+            for name, model in view.models.items()
+            for version in model.deployment.versions
+            if version not in model.served
+        }
+        self._since = {pair: self._since.get(pair, now_ms) for pair in unserved}
+        late = now_ms - self._patience_ms
+        return frozenset(pair for pair, since in self._since.items() if since <= late)
