@@ -1,0 +1,1 @@
+"""The worker: a main process that owns Redis and batching, and device processes that run models."""

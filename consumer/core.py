@@ -1,0 +1,448 @@
+"""The worker's decisions: what to send to the device process next, and what has ended.
+
+No I/O and no clock here. Whoever has news (entries taken, a message of the device process, a lost
+device) calls in under the worker's one lock and gets back what to do.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from ..wire.deployment import VersionRecord
+from ..wire.errors import ErrorKind
+from ..wire.work import WorkEntry
+from .batcher import WaitingRow, choose_batch, linger_ms
+from .cost import CostCurve
+from .held import Ended, Held, Lane, Phase, Placement, RunningBatch
+from .protocol import (
+    Answer,
+    Answers,
+    Done,
+    Drop,
+    Failure,
+    Item,
+    Message,
+    Prepare,
+    PreparedItem,
+    PreparedRows,
+    PrepareRun,
+    Ready,
+    Refused,
+    Run,
+)
+
+# Bytes sent to the device process and not prepared yet; beyond it, the rest waits here.
+_CREDIT_BYTES = 32 * 1024 * 1024
+# Preprocessing this cheap is done on the device thread, together with the run.
+_CHEAP_PREPROCESS_MS = 0.2
+_SMOOTH = 0.1
+# What a batch counts for at least, so that lanes with free models still take turns.
+_TURN_MS = 0.01
+
+
+class Core:
+    """Owns lanes, held requests and the running batch. Not safe for threads by itself."""
+
+    def __init__(self) -> None:
+        self.lanes: dict[int, Lane] = {}
+        self.held: dict[int, Held] = {}
+        self.running: RunningBatch | None = None
+        self.device_up = False
+        self.fresh_until_ms = 0.0  # after it nothing new is started: the beat is too old
+        self.look_again_ms: float | None = None
+        self.unsettled_rows = 0  # ended, but the server would not take the answer yet
+        self.progress_ms = 0.0  # when the device process last ended something
+        self._suspects: deque[Held] = deque()
+        self._alone: Held | None = None
+        self._in_credit = 0
+        self._next_request = 1
+        self._next_batch = 1
+        self._next_lane = 1
+
+    # Lanes.
+
+    def add_lane(self, model: str, record: VersionRecord) -> Lane:
+        """A new lane, not loaded yet."""
+        lane = Lane(self._next_lane, model, record)
+        self._next_lane += 1
+        self.lanes[lane.number] = lane
+        return lane
+
+    def remove_lane(self, number: int) -> list[Held]:
+        """Forget a lane; returns what it still held, which its owner hands back."""
+        lane = self.lanes.pop(number)
+        left = [held for held in self.held.values() if held.lane is lane]
+        for held in left:
+            self._forget(held)
+        return left
+
+    def room(self, lane: Lane) -> int:
+        """Rows that may be taken for a lane: one batch runs, one is prepared."""
+        if not lane.ready or not self.device_up:
+            return 0
+        return 2 * lane.record.limits.max_batch_size - lane.held_rows - self.unsettled_rows
+
+    def take(
+        self,
+        lane: Lane,
+        entries: Iterable[tuple[Placement, WorkEntry]],
+        now_ms: float,
+        offset_ms: float,
+    ) -> None:
+        """Hold entries that were taken; `offset_ms` turns server time to monotonic time."""
+        if not lane.busy:
+            lane.virtual_ms = max(lane.virtual_ms, self._least_virtual_ms())
+        count = 0
+        for placement, entry in entries:
+            held = Held(
+                self._next_request, entry, lane, placement, now_ms, entry.deadline_ms - offset_ms
+            )
+            self._next_request += 1
+            self.held[held.number] = held
+            lane.held_rows += lane.weight(held)
+            lane.waiting.append(held)
+            count += 1
+        lane.rate = lane.rate.after(count, now_ms)
+
+    def _least_virtual_ms(self) -> float:
+        return min((lane.virtual_ms for lane in self.lanes.values() if lane.busy), default=0.0)
+
+    # What to send.
+
+    def plan(self, now_ms: float) -> list[Message]:
+        """What to send to the device process now; empty where there is nothing to do."""
+        self.look_again_ms = None
+        if not self.device_up or now_ms > self.fresh_until_ms:
+            return []
+        if self._alone is not None or self._suspects:
+            return self._plan_alone(now_ms)
+        if self.running is not None:
+            return self._prepare_ahead(now_ms)
+        direct = self._start_direct(now_ms)
+        if direct is not None:
+            return [direct, *self._prepare_ahead(now_ms)]
+        prepares = self._prepare_ahead(now_ms)
+        run = self._start_prepared(now_ms)
+        return prepares if run is None else [run, *prepares]
+
+    def _plan_alone(self, now_ms: float) -> list[Message]:
+        """Run suspects one at a time, with nothing else in the device process."""
+        if self._alone is None:
+            if any(held.phase in (Phase.PREPARING, Phase.PREPARED) for held in self.held.values()):
+                return []
+            self._alone = self._suspects.popleft()
+            return [self._prepare(self._alone.lane, [self._alone], now_ms)]
+        run = self._start_prepared(now_ms) if self.running is None else None
+        return [] if run is None else [run]
+
+    def _start_direct(self, now_ms: float) -> Message | None:
+        """Prepare and run in one message, where nothing is gained by knowing lengths first."""
+        lanes = [lane for lane in self.lanes.values() if lane.waiting and _is_direct(lane)]
+        if not lanes or any(lane.rows for lane in self.lanes.values()):
+            return None
+        lane = min(lanes, key=lambda lane: lane.virtual_ms)
+        requests = _first_alike(lane)
+        for held in requests:
+            lane.waiting.popleft()
+            self._mark_preparing(held, now_ms)
+        batch = self._begin(lane, (), requests, now_ms, _direct_release(lane, requests))
+        return PrepareRun(batch.number, lane.number, [_item(held) for held in requests])
+
+    def _start_prepared(self, now_ms: float) -> Message | None:
+        lanes = [lane for lane in self.lanes.values() if lane.rows]
+        if not lanes:
+            return None
+        lane = min(lanes, key=lambda lane: lane.virtual_ms)
+        limits = lane.record.limits
+        if self._alone is None:
+            wait_ms = linger_ms(lane.rows, now_ms, limits, lane.cost, lane.rate)
+            if wait_ms > 0:
+                self.look_again_ms = now_ms + wait_ms
+                return None
+        batch = choose_batch(lane.rows, now_ms, limits, lane.cost)
+        chosen = {(row.request, row.row) for row in batch.rows}
+        lane.rows = [row for row in lane.rows if (row.request, row.row) not in chosen]
+        requests = [self.held[number] for number in {row.request for row in batch.rows}]
+        release = "alone" if self._alone is not None else batch.release
+        running = self._begin(lane, batch.rows, requests, now_ms, release)
+        return Run(running.number, lane.number, [(row.request, row.row) for row in batch.rows])
+
+    def _begin(
+        self,
+        lane: Lane,
+        rows: tuple[WaitingRow, ...],
+        requests: Sequence[Held],
+        now_ms: float,
+        release: str,
+    ) -> RunningBatch:
+        for held in requests:
+            held.started_ms = now_ms
+        numbers = frozenset(held.number for held in requests)
+        self.running = RunningBatch(self._next_batch, lane, rows, numbers, now_ms, release)
+        self._next_batch += 1
+        self.progress_ms = now_ms
+        return self.running
+
+    def _prepare_ahead(self, now_ms: float) -> list[Message]:
+        """Send what waits to be preprocessed while the device is busy, or to learn its lengths."""
+        messages: list[Message] = []
+        for lane in self.lanes.values():
+            if not lane.waiting or (self.running is not None and _is_cheap(lane)):
+                continue
+            requests: list[Held] = []
+            while lane.waiting and self._in_credit < _CREDIT_BYTES:
+                held = lane.waiting.popleft()
+                self._in_credit += len(held.entry.inputs)
+                requests.append(held)
+            if requests:
+                messages.append(self._prepare(lane, requests, now_ms, counted=True))
+        return messages
+
+    def _prepare(
+        self, lane: Lane, requests: Sequence[Held], now_ms: float, *, counted: bool = False
+    ) -> Message:
+        for held in requests:
+            self._mark_preparing(held, now_ms, counted=counted)
+        return Prepare(lane.number, [_item(held) for held in requests])
+
+    def _mark_preparing(self, held: Held, now_ms: float, *, counted: bool = False) -> None:
+        if not counted:
+            self._in_credit += len(held.entry.inputs)
+        if not any(lane.preparing for lane in self.lanes.values()):
+            self.progress_ms = max(self.progress_ms, now_ms)
+        held.phase = Phase.PREPARING
+        held.lane.preparing += 1
+
+    # What came back.
+
+    def receive(self, message: Message, now_ms: float) -> list[Ended]:
+        """Take in a message of the device process; returns the requests that it ended."""
+        self.progress_ms = now_ms
+        match message:
+            case PreparedRows(items, failures):
+                self._note_prepared(items)
+                return self._fail(failures)
+            case Done():
+                return self._note_done(message)
+            case Answers(answers, failures):
+                return self._fail(failures) + self._answer(answers)
+            case Ready():
+                self._note_ready(message)
+            case Refused(number, reason):
+                lane = self.lanes.get(number)
+                if lane is not None:
+                    lane.refusal = reason
+            case _:
+                pass  # Hello and Memory concern the link, not the decisions
+        return []
+
+    def _note_ready(self, ready: Ready) -> None:
+        lane = self.lanes.get(ready.lane)
+        if lane is not None:
+            lane.ready = True
+            lane.refusal = ""
+            lane.lineage = ready.lineage
+            lane.cost = CostCurve.from_points(ready.curve)
+
+    def _note_prepared(self, items: Sequence[PreparedItem]) -> None:
+        for item in items:
+            held = self.held.get(item.request)
+            if held is None or held.phase is not Phase.PREPARING:
+                continue
+            self._learn_lengths(held, item)
+            held.lane.rows.extend(_waiting_rows(held))
+
+    def _learn_lengths(self, held: Held, item: PreparedItem) -> None:
+        lane = held.lane
+        self._leave_preparing(held)
+        held.phase = Phase.PREPARED
+        lane.held_rows -= lane.weight(held)
+        held.lengths = item.lengths
+        held.rows_left = len(item.lengths)
+        lane.held_rows += lane.weight(held)
+        held.truncated_tokens = item.truncated_tokens
+        held.preprocess_ms = item.preprocess_ms
+        lane.preprocess_ms += _SMOOTH * (item.preprocess_ms - lane.preprocess_ms)
+
+    def _leave_preparing(self, held: Held) -> None:
+        held.lane.preparing -= 1
+        self._in_credit -= len(held.entry.inputs)
+
+    def _note_done(self, done: Done) -> list[Ended]:
+        batch, self.running = self.running, None
+        if batch is None or batch.number != done.batch:
+            return []
+        batch.lane.virtual_ms += max(_TURN_MS, done.predict_ms)
+        for item in done.prepared:
+            held = self.held.get(item.request)
+            if held is not None and held.phase is Phase.PREPARING:
+                self._learn_lengths(held, item)
+                if not done.rows:  # it broke a limit and was not run
+                    held.lane.rows.extend(_waiting_rows(held))
+        self._charge(batch, done)
+        return self._fail(done.failures) + self._answer(done.answers)
+
+    def _charge(self, batch: RunningBatch, done: Done) -> None:
+        """Write down for each request what this batch cost it."""
+        rows = [(self.held[number], at) for number, at in done.rows if number in self.held]
+        lengths = [held.lengths[at] for held, at in rows]
+        if not lengths:
+            return
+        longest, tokens = max(lengths), sum(lengths)
+        for (held, _), length in zip(rows, lengths, strict=True):
+            held.rows_left -= 1
+            held.padded_tokens += longest
+            held.predict_ms = done.predict_ms
+            held.device_ms += done.predict_ms * length / tokens
+            held.batch, held.batch_rows = batch.number, len(done.rows)
+            held.release = batch.release
+
+    def _answer(self, answers: Sequence[Answer]) -> list[Ended]:
+        found = ((self.held.get(answer.request), answer) for answer in answers)
+        return [Ended(self._end(held), answer=answer) for held, answer in found if held]
+
+    def _fail(self, failures: Sequence[Failure]) -> list[Ended]:
+        found = ((self.held.get(failure.request), failure) for failure in failures)
+        return [Ended(self._end(held), failure=failure) for held, failure in found if held]
+
+    def _end(self, held: Held) -> Held:
+        self._forget(held)
+        held.phase = Phase.ENDED
+        return held
+
+    def _forget(self, held: Held) -> None:
+        lane = held.lane
+        del self.held[held.number]
+        if held.phase is Phase.WAITING and held in lane.waiting:
+            lane.waiting.remove(held)
+        elif held.phase is Phase.PREPARING:
+            self._leave_preparing(held)
+        elif held.phase is Phase.PREPARED and held.rows_left:
+            lane.rows = [row for row in lane.rows if row.request != held.number]
+        lane.held_rows -= lane.weight(held)
+        if held is self._alone:
+            self._alone = None
+
+    # What goes wrong.
+
+    def expire(self, now_ms: float) -> tuple[list[Message], list[Ended]]:
+        """Give up what is past its deadline and not on the device right now."""
+        on_device = self.running.requests if self.running is not None else frozenset()
+        late = [
+            held
+            for held in self.held.values()
+            if held.deadline_ms < now_ms and held.number not in on_device
+        ]
+        dropped = [held.number for held in late if held.phase is not Phase.WAITING]
+        for held in late:
+            if held in self._suspects:
+                self._suspects.remove(held)
+        kind = ErrorKind.DEADLINE_EXCEEDED
+        failures = [
+            Failure(held.number, kind.code, "the deadline passed before it could run", [])
+            for held in late
+        ]
+        return ([Drop(dropped)] if dropped else []), self._fail(failures)
+
+    def overrun(self, now_ms: float) -> str | None:
+        """Which stage has outrun its time limit, if any; the device process counts as hung then."""
+        if self.running is not None:
+            limits = self.running.lane.record.limits
+            allowed_ms = limits.predict_ms + (0 if self.running.rows else limits.preprocess_ms)
+            return "predict" if now_ms - self.running.started_ms > allowed_ms else None
+        for held in self.held.values():
+            limits = held.lane.record.limits
+            if held.phase is Phase.PREPARING and now_ms - self.progress_ms > limits.preprocess_ms:
+                return "preprocess"
+            finishing = held.phase is Phase.PREPARED and held.rows_left == 0
+            if finishing and now_ms - self.progress_ms > limits.postprocess_ms:
+                return "postprocess"
+        return None
+
+    def lose_device(self, kind: ErrorKind, message: str) -> list[Ended]:
+        """The device process is gone: whatever was inside runs again, alone.
+
+        A request that was alone in it is the culprit and ends with `kind`.
+        """
+        self.device_up = False
+        self.running = None
+        for lane in self.lanes.values():
+            lane.ready = False
+            lane.rows = []
+        inside = [h for h in self.held.values() if h.phase in (Phase.PREPARING, Phase.PREPARED)]
+        culprit, self._alone = self._alone, None
+        ended: list[Ended] = []
+        for held in inside:
+            if held.phase is Phase.PREPARING:
+                self._leave_preparing(held)
+                held.phase = Phase.PREPARED
+            if held is culprit:
+                ended += self._fail([Failure(held.number, kind.code, message, [])])
+            else:
+                held.lane.held_rows -= held.lane.weight(held)
+                held.start_over()
+                held.lane.held_rows += held.lane.weight(held)
+                self._suspects.append(held)
+        return ended
+
+
+def _is_cheap(lane: Lane) -> bool:
+    """Whether preprocessing is not worth a message of its own."""
+    return lane.record.bytes_per_token <= 0 and lane.preprocess_ms < _CHEAP_PREPROCESS_MS
+
+
+def _is_direct(lane: Lane) -> bool:
+    """Whether an idle device should get what waits unprepared."""
+    if not lane.ready or lane.preparing:
+        return False
+    alone = len(lane.waiting) == 1 and lane.waiting[0].entry.rows == 1
+    return _is_cheap(lane) or alone
+
+
+def _first_alike(lane: Lane) -> list[Held]:
+    """The first waiting requests that may share a batch."""
+    limits = lane.record.limits
+    rows_max = min(limits.max_batch_size, limits.max_batch_tokens)
+    first = lane.waiting[0]
+    chosen = [first]
+    rows = first.entry.rows
+    for held in list(lane.waiting)[1:rows_max]:
+        rows += held.entry.rows
+        if rows > rows_max or held.entry.parameters != first.entry.parameters:
+            break
+        chosen.append(held)
+    return chosen
+
+
+def _direct_release(lane: Lane, requests: Sequence[Held]) -> str:
+    full = sum(held.entry.rows for held in requests) >= lane.record.limits.max_batch_size
+    return "full" if full else "idle"
+
+
+def _item(held: Held) -> Item:
+    entry = held.entry
+    return Item(
+        held.number,
+        entry.content_type,
+        entry.accept,
+        entry.inputs,
+        entry.truncate,
+        entry.parameters,
+        entry.outputs,
+    )
+
+
+def _waiting_rows(held: Held) -> list[WaitingRow]:
+    """The rows of a request, spread in rank so that a large one does not hold up the others."""
+    step_ms = held.lane.cost.milliseconds(1, max(held.lengths))
+    return [
+        WaitingRow(
+            held.number,
+            at,
+            length,
+            held.entry.parameters,
+            held.placement.level,
+            held.taken_ms + at * step_ms,
+            held.deadline_ms,
+        )
+        for at, length in enumerate(held.lengths)
+    ]

@@ -1,0 +1,98 @@
+"""What the device process asks of the operating system: whom to die with, what to run on."""
+
+import ctypes
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from ...wire.errors import SettingsError
+from ...wire.names import shown
+
+_PR_SET_PDEATHSIG = 1
+_OOM_SCORE_ADJ = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a lane runs: `device` as a model is told (`cpu`, `cuda:N`), and cores to pin to."""
+
+    device: str
+    cores: frozenset[int] = frozenset()
+
+
+def read_place(text: str) -> Place:
+    """Read a `device` setting: `cpu`, `cpu:0-1`, `cpu:0,2`, `cuda:N`.
+
+    Raises:
+        SettingsError: none of these.
+    """
+    kind, _, rest = text.partition(":")
+    if kind == "cpu":
+        return Place(device="cpu", cores=_read_cores(text, rest) if ":" in text else frozenset())
+    if kind == "cuda" and rest.isdecimal():
+        return Place(device=text)
+    raise SettingsError(f"device is {shown(text)}; use cpu, cpu:0-1 or cuda:N")
+
+
+def _read_cores(text: str, ranges: str) -> frozenset[int]:
+    cores: set[int] = set()
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
+        last = last or first
+        if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last) < 4096):
+            raise SettingsError(f"device is {shown(text)}; write cores like cpu:0-1 or cpu:0,2")
+        cores.update(range(int(first), int(last) + 1))
+    return frozenset(cores)
+
+
+def pin(cores: frozenset[int]) -> None:
+    """Let all threads of this process, and those they start, run on `cores` alone.
+
+    Systems without affinity (macOS) run unpinned, as they would without the setting.
+
+    Raises:
+        SettingsError: this machine does not offer these cores.
+    """
+    if not cores or not hasattr(os, "sched_setaffinity"):
+        return
+    missing = cores - os.sched_getaffinity(0)
+    if missing:
+        offered = sorted(os.sched_getaffinity(0))
+        raise SettingsError(f"cores {sorted(missing)} are not offered here; there are {offered}")
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), cores)
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Have the kernel kill this process when its parent dies.
+
+    The signal is tied to the *thread* that started this process, so the main process starts it
+    from a thread that lives as long as it does itself.
+
+    Raises:
+        SystemExit: the parent died before the kernel was asked.
+        OSError: the kernel refused.
+    """
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    if os.getppid() != parent_pid:
+        raise SystemExit(f"the parent {parent_pid} is gone already")
+
+
+def die_first_for_memory() -> None:
+    """When memory is short, let the kernel kill this process, not the one that answers for it."""
+    path = Path("/proc/self/oom_score_adj")
+    if path.exists():
+        path.write_text(str(_OOM_SCORE_ADJ))
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process."""
+    resident: int = psutil.Process().memory_info().rss
+    return resident

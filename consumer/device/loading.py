@@ -1,0 +1,98 @@
+"""From a version in the store to a lane that is loaded and warm."""
+
+import gc
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from ...models.manifest import Golden
+from ...models.model import LoadContext, Model
+from ...service.clock import Clock
+from ...wire.deployment import VersionRecord
+from ...wire.errors import BatchfleetError, RequestError, StoreError
+from ..protocol import Load, Ready
+from .faults import describe
+from .golden import check_golden
+from .host import pin, read_place, resident_bytes
+from .lanes import Lane
+from .warming import warm_up
+
+_SEED = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionFiles:
+    """A version fetched from the store: its class, its files, and what its manifest says."""
+
+    model_class: type[Model]
+    folder: Path
+    parameters: Mapping[str, Any]
+    lineage: str
+    golden: tuple[Golden, ...] = ()
+
+
+Opener = Callable[[Load], VersionFiles]
+
+
+def load_lane(load: Load, open_files: Opener, clock: Clock) -> tuple[Lane, Ready]:
+    """Load a version and warm it up; on the device thread.
+
+    Raises:
+        Exception: whatever the model or its libraries raise; `refusal` puts it into words.
+    """
+    started_ms = clock.monotonic_ms()
+    logger = structlog.get_logger().bind(model=load.model, version=load.version)
+    place = read_place(load.device)
+    pin(place.cores)
+    record = VersionRecord.from_wire(load.record, {})
+    files = open_files(load)
+    if record.lineage and record.lineage != files.lineage:
+        raise StoreError(
+            f"{load.model}/{load.version} in the store is not what was deployed "
+            f"(lineage {files.lineage}, deployed {record.lineage}); deploy it again"
+        )
+    model = files.model_class()
+    context = LoadContext(
+        model=load.model,
+        version=load.version,
+        device=place.device,
+        threads=load.threads,
+        seed=_SEED,
+        parameters=files.parameters,
+        signature=record.signature,
+        limits=record.limits,
+        folder=files.folder,
+        logger=logger,
+    )
+    model.load(context)
+    lane = Lane(number=load.lane, model=model, record=record, device=place.device, logger=logger)
+    check_golden(lane, files.golden)
+    curve = warm_up(lane, clock)
+    settle_memory()
+    load_ms = clock.monotonic_ms() - started_ms
+    return lane, Ready(load.lane, curve, files.lineage, resident_bytes(), round(load_ms, 3))
+
+
+def refusal(load: Load, error: Exception) -> str:
+    """Why a version could not be loaded, for its operator."""
+    if isinstance(error, RequestError):
+        reason = f"its warm-up failed: {error.message}"
+    elif isinstance(error, BatchfleetError):
+        reason = str(error)
+    else:
+        reason = describe(error)
+    return f"{load.model}/{load.version}: {reason}"
+
+
+def settle_memory() -> None:
+    """Free what loading left behind, and spare the collector the objects that stay.
+
+    A full collection walks every object that torch and the model brought along, in the middle of
+    a batch.
+    """
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()

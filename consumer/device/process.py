@@ -1,0 +1,330 @@
+"""The device process: what its threads do with each message.
+
+- The main thread receives messages and writes out what the socket could not take.
+- The device thread owns the models: load, warm-up, predict, and answers that are cheap to make.
+- Two threads beside it preprocess ahead of the device, and postprocess behind it.
+"""
+
+import os
+import platform
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NoReturn
+
+from ...service.clock import Clock
+from ...wire.errors import ErrorKind, ProtocolError, RequestError
+from ..frames import FrameChannel
+from ..protocol import (
+    PROTOCOL_VERSION,
+    Answer,
+    Answers,
+    Done,
+    Drop,
+    Failure,
+    Hello,
+    Item,
+    Load,
+    Memory,
+    Prepare,
+    PreparedItem,
+    PreparedRows,
+    PrepareRun,
+    Refused,
+    Run,
+    Stop,
+    Unload,
+)
+from .answering import encode_answer, output_bytes
+from .crew import Crew
+from .faults import failure_of, merge_row_errors, request_error
+from .host import resident_bytes
+from .lanes import Lane, OpenRequest, RequestBook, RowInHand
+from .loading import Opener, load_lane, refusal, settle_memory
+from .preparing import prepare
+from .running import Batch, run_batch
+
+SIDE_THREADS = 2
+MEMORY_EVERY_MS = 1000
+MEMORY_STEP_BYTES = 1024 * 1024
+# Larger outputs are encoded beside the device thread, which has the next batch to start.
+INLINE_BYTES_MAX = 256 * 1024
+# Results of a long job are sent on this often, so that neither callers nor time limits wait for
+# the whole of it.
+FLUSH_MS = 5
+# How long an exit waits for postprocessing and for the main process to read the last answers.
+WIND_UP_MS = 10_000
+
+
+class DeviceProcess:
+    """Serves one connection until `Stop`."""
+
+    def __init__(
+        self,
+        channel: FrameChannel,
+        open_files: Opener,
+        clock: Clock,
+        logger: Any,
+        crashed: Callable[[BaseException], NoReturn],
+    ) -> None:
+        self._channel = channel
+        self._open_files = open_files
+        self._clock = clock
+        self._logger = logger
+        self._book = RequestBook()
+        self._device = Crew("device", 1, crashed)
+        self._side = Crew("side", SIDE_THREADS, crashed)
+        # Written by the device thread, read by all.
+        self._lanes: dict[int, Lane] = {}
+        # Written by the main thread, read by all.
+        self._stopping = False
+        # Set by the device thread when nothing more will be sent.
+        self._wound_up_ms: float | None = None
+        self._memory_said = 0
+        self._memory_next_ms = clock.monotonic_ms() + MEMORY_EVERY_MS
+        self._handlers: dict[type[Any], Callable[[Any], None]] = {
+            Load: lambda message: self._on_device(self._load, message),
+            Unload: self._unload,
+            Prepare: self._expect,
+            Run: lambda message: self._on_device(self._run, message),
+            PrepareRun: self._expect_run,
+            Drop: self._drop,
+            Stop: self._stop,
+        }
+
+    def serve(self) -> None:
+        """Work until `Stop` has been carried out.
+
+        Raises:
+            ChannelClosedError: the main process is gone.
+            ProtocolError: it sent something that a device process cannot be sent.
+        """
+        self._device.start()
+        self._side.start()
+        self._channel.send(Hello(PROTOCOL_VERSION, os.getpid(), platform.python_version()))
+        while not self._is_over():
+            for message in self._channel.receive(MEMORY_EVERY_MS / 1000):
+                handler = self._handlers.get(type(message))
+                if handler is None:
+                    raise ProtocolError(f"{type(message).__name__} was sent to a device process")
+                if not self._stopping:
+                    handler(message)
+            self._say_memory()
+
+    # The main thread.
+
+    def _on_device(self, work: Callable[[Any], None], message: Any) -> None:
+        self._device.submit(partial(self._unless_stopping, work, message))
+
+    def _unless_stopping(self, work: Callable[[Any], None], message: Any) -> None:
+        if not self._stopping:
+            work(message)
+
+    def _unload(self, message: Unload) -> None:
+        self._book.drop_lane(message.lane)
+        self._on_device(self._forget_lane, message)
+
+    def _drop(self, message: Drop) -> None:
+        self._book.drop(message.requests)
+
+    def _expect(self, message: Prepare) -> None:
+        self._book.expect(message.lane, (item.request for item in message.items))
+        self._side.submit(partial(self._unless_stopping, self._prepare, message))
+
+    def _expect_run(self, message: PrepareRun) -> None:
+        self._book.expect(message.lane, (item.request for item in message.items))
+        self._on_device(self._prepare_run, message)
+
+    def _stop(self, _: Stop) -> None:
+        self._stopping = True
+        self._device.submit(self._wind_up)
+
+    def _is_over(self) -> bool:
+        if self._wound_up_ms is None:
+            return False
+        overdue = self._clock.monotonic_ms() >= self._wound_up_ms + WIND_UP_MS
+        return overdue or self._channel.waiting_bytes() == 0
+
+    def _say_memory(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._memory_next_ms:
+            return
+        self._memory_next_ms = now_ms + MEMORY_EVERY_MS
+        resident = resident_bytes()
+        if abs(resident - self._memory_said) > MEMORY_STEP_BYTES:
+            self._memory_said = resident
+            self._channel.send(Memory(resident))
+
+    # The device thread.
+
+    def _wind_up(self) -> None:
+        self._side.finish(WIND_UP_MS / 1000)
+        self._wound_up_ms = self._clock.monotonic_ms()
+        self._channel.wake()
+
+    def _load(self, message: Load) -> None:
+        try:
+            lane, ready = load_lane(message, self._open_files, self._clock)
+        except Exception as error:  # a model may raise anything; the version is refused for it
+            self._logger.exception("load_failed", model=message.model, version=message.version)
+            self._channel.send(Refused(message.lane, refusal(message, error)))
+            return
+        self._lanes[message.lane] = lane
+        self._channel.send(ready)
+
+    def _forget_lane(self, message: Unload) -> None:
+        if self._lanes.pop(message.lane, None) is not None:
+            settle_memory()
+
+    def _run(self, message: Run) -> None:
+        lane = self._lanes.get(message.lane)
+        rows = self._book.take(message.lane, message.rows)
+        if lane is None or not rows:
+            self._channel.send(Done(message.batch, [], 0.0, [], [], []))
+            return
+        self._run_rows(lane, message.batch, rows, PreparedRows([], []))
+
+    def _prepare_run(self, message: PrepareRun) -> None:
+        requests, failures = self._prepare_items(message.lane, message.items)
+        self._book.drop(failure.request for failure in failures)
+        lane = self._lanes.get(message.lane)
+        lengths = [length for request in requests for length in request.lengths]
+        if lane is None or not lane.fits_one_batch(lengths):
+            kept = [request.report() for request in requests if self._book.add(request)]
+            self._channel.send(Done(message.batch, [], 0.0, kept, failures, []))
+            return
+        rows = [row for request in requests for row in request.take_all()]
+        prepared = PreparedRows([request.report() for request in requests], failures)
+        self._run_rows(lane, message.batch, rows, prepared)
+
+    def _run_rows(
+        self, lane: Lane, batch: int, rows: list[RowInHand], prepared: PreparedRows
+    ) -> None:
+        started_ms = self._clock.monotonic_ms()
+        results = run_batch(lane, _batch_of(batch, rows))
+        predict_ms = self._clock.monotonic_ms() - started_ms
+        complete, failures = self._settle(rows, results)
+        failures = prepared.failures + failures
+        answers: list[Answer] = []
+        inline = _is_cheap(lane, complete)
+        if inline:
+            for request in complete:
+                self._answer(lane, request, answers, failures)
+        ran = [(row.request.number, row.place) for row in rows]
+        self._channel.send(Done(batch, ran, predict_ms, prepared.items, failures, answers))
+        if complete and not inline:
+            self._side.submit(partial(self._answer_beside, lane, complete))
+
+    def _settle(
+        self, rows: Sequence[RowInHand], results: Sequence[Any]
+    ) -> tuple[list[OpenRequest], list[Failure]]:
+        """Give each row's result to its request; returns those complete, and those that failed."""
+        touched: dict[int, OpenRequest] = {}
+        errors: dict[int, list[tuple[int, RequestError]]] = {}
+        for row, result in zip(rows, results, strict=True):
+            request = row.request
+            touched[request.number] = request
+            if isinstance(result, RequestError):
+                errors.setdefault(request.number, []).append((row.place, result))
+            request.outputs[row.place] = result
+            request.missing -= 1
+        failures = [
+            failure_of(number, merge_row_errors(row_errors))
+            for number, row_errors in errors.items()
+            if not touched[number].dropped
+        ]
+        complete = [
+            request
+            for number, request in touched.items()
+            if request.missing == 0 and number not in errors and not request.dropped
+        ]
+        self._book.drop([*errors, *(request.number for request in complete)])
+        return complete, failures
+
+    # Threads beside the device thread (and the device thread, for what is small).
+
+    def _prepare_items(
+        self, lane_number: int, items: Sequence[Item]
+    ) -> tuple[list[OpenRequest], list[Failure]]:
+        requests: list[OpenRequest] = []
+        failures: list[Failure] = []
+        for item in items:
+            try:
+                requests.append(self._prepare_item(lane_number, item))
+            except (RequestError, MemoryError) as error:
+                failures.append(failure_of(item.request, request_error(error)))
+        return requests, failures
+
+    def _prepare_item(self, lane_number: int, item: Item) -> OpenRequest:
+        lane = self._lanes.get(lane_number)
+        if lane is None:
+            raise RequestError.of(ErrorKind.UNAVAILABLE, "this version is not loaded")
+        started_ms = self._clock.monotonic_ms()
+        request = prepare(lane, item)
+        request.preprocess_ms = self._clock.monotonic_ms() - started_ms
+        return request
+
+    def _prepare(self, message: Prepare) -> None:
+        items: list[PreparedItem] = []
+        failures: list[Failure] = []
+        flush_ms = self._clock.monotonic_ms() + FLUSH_MS
+        for item in message.items:
+            if self._stopping:
+                return
+            requests, failed = self._prepare_items(message.lane, (item,))
+            items += [request.report() for request in requests if self._book.add(request)]
+            failures += [failure for failure in failed if self._book.drop((failure.request,))]
+            if self._clock.monotonic_ms() >= flush_ms:
+                self._send_prepared(items, failures)
+                items, failures = [], []
+                flush_ms = self._clock.monotonic_ms() + FLUSH_MS
+        self._send_prepared(items, failures)
+
+    def _send_prepared(self, items: list[PreparedItem], failures: list[Failure]) -> None:
+        if items or failures:
+            self._channel.send(PreparedRows(items, failures))
+
+    def _answer(
+        self, lane: Lane, request: OpenRequest, answers: list[Answer], failures: list[Failure]
+    ) -> None:
+        started_ms = self._clock.monotonic_ms()
+        try:
+            outputs = encode_answer(lane, request)
+        except (RequestError, MemoryError) as error:
+            failures.append(failure_of(request.number, request_error(error)))
+            return
+        answers.append(Answer(request.number, outputs, self._clock.monotonic_ms() - started_ms))
+
+    def _answer_beside(self, lane: Lane, requests: Sequence[OpenRequest]) -> None:
+        answers: list[Answer] = []
+        failures: list[Failure] = []
+        flush_ms = self._clock.monotonic_ms() + FLUSH_MS
+        for request in requests:
+            self._answer(lane, request, answers, failures)
+            if self._clock.monotonic_ms() >= flush_ms:
+                self._channel.send(Answers(answers, failures))
+                answers, failures = [], []
+                flush_ms = self._clock.monotonic_ms() + FLUSH_MS
+        if answers or failures:
+            self._channel.send(Answers(answers, failures))
+
+
+def _batch_of(number: int, rows: Sequence[RowInHand]) -> Batch:
+    return Batch(
+        number=number,
+        values=[row.value for row in rows],
+        lengths=[row.request.lengths[row.place] for row in rows],
+        parameters=rows[0].request.parameters if rows else {},
+    )
+
+
+def _is_cheap(lane: Lane, requests: Sequence[OpenRequest]) -> bool:
+    """Whether to answer these on the device thread: no code of the user's, and little to encode.
+
+    Rows of one batch are of like length, so the first one stands for all.
+    """
+    if lane.postprocesses:
+        return False
+    if not requests:
+        return True
+    rows = sum(len(request.outputs) for request in requests)
+    return rows * output_bytes(requests[0].outputs[0]) <= INLINE_BYTES_MAX

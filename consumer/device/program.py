@@ -1,0 +1,76 @@
+"""The program around a device process: whom it dies with, its signals, its logs, its exit."""
+
+import argparse
+import faulthandler
+import io
+import os
+import signal
+import socket
+import sys
+from typing import Any, NoReturn
+
+import structlog
+
+from ...service.clock import SystemClock
+from ...service.logs import LOG_FORMATS, LOG_LEVELS, configure_logs
+from ..frames import ChannelClosedError, FrameChannel
+from .host import die_first_for_memory, die_with_parent
+from .loading import Opener
+from .process import DeviceProcess
+
+_EXIT_CRASHED = 70
+# Threads that preprocess in Python hold the interpreter for this long at most while the device
+# thread, back from a native call, waits for it (the default is 5 ms, often more than a batch).
+_SWITCH_INTERVAL_S = 0.0005
+
+
+def main(open_files: Opener) -> NoReturn:
+    """Serve the connection on descriptor `--fd` for parent `--parent`, then leave.
+
+    Exits with 0 after `Stop` or when the connection closes, with `_EXIT_CRASHED` after a bug.
+    """
+    parser = argparse.ArgumentParser(prog="python -m batchfleet.consumer.device")
+    parser.add_argument("--fd", type=int, required=True, help="descriptor of the connection")
+    parser.add_argument("--parent", type=int, required=True, help="process id of the parent")
+    parser.add_argument("--log-level", choices=LOG_LEVELS, default="info")
+    parser.add_argument("--log-format", choices=LOG_FORMATS, default="json")
+    arguments = parser.parse_args()
+    die_with_parent(arguments.parent)
+    configure_logs(arguments.log_level, arguments.log_format)
+    logger = structlog.get_logger().bind(process="device", pid=os.getpid())
+    try:
+        die_first_for_memory()
+    except OSError as error:  # /proc is read-only in some containers
+        logger.warning("oom_score_not_set", reason=str(error))
+    # An interrupt at a terminal, or a stop of the whole group, reaches this process too; when it
+    # ends is for the main process to say.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    faulthandler.enable()
+    # What a model prints must not be lost with the process, which ends without flushing.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    _leave(_serve(arguments.fd, open_files, logger))
+
+
+def _serve(descriptor: int, open_files: Opener, logger: Any) -> int:
+    def crashed(error: BaseException) -> NoReturn:
+        if isinstance(error, ChannelClosedError):
+            _leave(0)
+        logger.critical("device_thread_crashed", exc_info=error)
+        _leave(_EXIT_CRASHED)
+
+    channel = FrameChannel(socket.socket(fileno=descriptor))
+    try:
+        DeviceProcess(channel, open_files, SystemClock(), logger, crashed).serve()
+    except ChannelClosedError:
+        return 0
+    except BaseException as error:  # noqa: BLE001  `crashed` ends the process
+        crashed(error)
+    return 0
+
+
+def _leave(status: int) -> NoReturn:
+    """Exit without waiting for threads, which may be inside a native call for minutes."""
+    os._exit(status)

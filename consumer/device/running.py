@@ -1,0 +1,94 @@
+"""One batch on the device; one that fails runs again in halves until the culprit stands alone."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...models.model import PredictContext
+from ...models.stacking import stack_rows
+from ...wire.errors import ErrorKind, RequestError
+from .faults import is_memory_error, model_error
+from .lanes import Lane
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Rows to run together: what `predict` gets for each, and their exact lengths."""
+
+    number: int
+    values: Sequence[Any]
+    lengths: Sequence[int]
+    parameters: Mapping[str, Any]
+
+    def part(self, start: int, end: int) -> "Batch":
+        """The rows from `start` to before `end`."""
+        return Batch(
+            number=self.number,
+            values=self.values[start:end],
+            lengths=self.lengths[start:end],
+            parameters=self.parameters,
+        )
+
+
+def run_batch(lane: Lane, batch: Batch) -> list[Any]:
+    """Predict; returns for each row its output, or the `RequestError` that it ends in.
+
+    After an exception or a wrong number of outputs both halves run on their own, so that a row
+    fails for its own sake only. A batch that was too large for the device's memory succeeds so.
+    """
+    count = len(batch.values)
+    if count == 0:
+        return []
+    try:
+        return list(_predict(lane, batch))
+    except Exception as error:  # noqa: BLE001  a model may raise anything; it becomes a typed error
+        if count == 1:
+            return [model_error(error, "predict", lane.logger)]
+        lane.logger.warning(
+            "batch_failed",
+            rows=count,
+            error_type=type(error).__name__,
+            out_of_memory=is_memory_error(error),
+        )
+    # Outside of the handler: the exception's frames hold the failed batch's arrays.
+    half = count // 2
+    return run_batch(lane, batch.part(0, half)) + run_batch(lane, batch.part(half, count))
+
+
+def outputs_of(lane: Lane, batch: Batch) -> list[Any]:
+    """Predict; for batches of our own, all of whose rows must succeed.
+
+    Raises:
+        RequestError: of the first row that failed.
+    """
+    outputs = run_batch(lane, batch)
+    for output in outputs:
+        if isinstance(output, RequestError):
+            raise output
+    return outputs
+
+
+def _predict(lane: Lane, batch: Batch) -> Sequence[Any]:
+    model = lane.model
+    context = PredictContext(
+        lengths=batch.lengths,
+        parameters=batch.parameters,
+        device=lane.device,
+        batch=batch.number,
+    )
+    rows: Any = batch.values
+    if model.stack:
+        rows = stack_rows(batch.values, batch.lengths, model.pad_side, model.pad_value)
+    outputs = model.predict(rows, context)
+    count = len(batch.values)
+    is_sequence = isinstance(outputs, list | tuple) or (
+        isinstance(outputs, np.ndarray) and outputs.ndim > 0
+    )
+    if not is_sequence or len(outputs) != count:
+        given = f"{len(outputs)} outputs" if is_sequence else type(outputs).__name__
+        raise RequestError.of(
+            ErrorKind.BAD_OUTPUT, f"predict gave {given} for {count} rows; one for each is expected"
+        )
+    return outputs

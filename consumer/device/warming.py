@@ -1,0 +1,128 @@
+"""The cost curve of a lane: how long a batch of so many rows of such a length takes.
+
+The main process cuts batches by it, and a version whose warm-up fails is refused before it gets
+a request.
+"""
+
+from statistics import median
+from typing import Any
+
+from ...models.model import Row
+from ...service.clock import Clock
+from ...wire.codec import MSGPACK
+from ...wire.deployment import Limits
+from ...wire.errors import ErrorKind, RequestError
+from .answering import encode_answer
+from .lanes import Lane, OpenRequest
+from .preparing import prepare_rows
+from .running import Batch, outputs_of
+
+CurvePoint = tuple[int, int, float]
+
+WARM_UP_MS = 3000
+_QUICK_MS = 20
+_REPEATS = 3
+_WARM_UP_BATCH = 0
+
+
+def plan_points(limits: Limits) -> list[tuple[int, int]]:
+    """The `(rows, length)` to measure, those first that say most if time runs out.
+
+    Lengths are the bucket edges up to `max_length`; rows are powers of two, and the largest
+    batch of that length. The ends of each length come before what lies between them.
+    """
+    longest = limits.max_length or limits.buckets[-1]
+    lengths = [edge for edge in limits.buckets if 0 < edge <= longest] or [max(1, longest)]
+    ranked: list[tuple[int, int, int]] = []
+    for length in lengths:
+        counts = _row_counts(limits, length)
+        ranked += [(_rank(at, len(counts)), rows, length) for at, rows in enumerate(counts)]
+    return [(rows, length) for _, rows, length in sorted(ranked)]
+
+
+def _row_counts(limits: Limits, length: int) -> list[int]:
+    most = max(1, min(limits.max_batch_size, limits.max_batch_tokens // length))
+    counts = [1 << power for power in range(most.bit_length())]
+    return counts if counts[-1] == most else [*counts, most]
+
+
+def _rank(at: int, count: int) -> int:
+    """0 for the first and the last, 1 for every fourth, 2 for every other, 3 for the rest."""
+    if at in (0, count - 1):
+        return 0
+    return 1 if at % 4 == 0 else 2 if at % 2 == 0 else 3
+
+
+def warm_up(lane: Lane, clock: Clock) -> list[CurvePoint]:
+    """Run example rows through the whole lane; returns `(rows, length, milliseconds)`, sorted.
+
+    Takes about `WARM_UP_MS`, and longer only where a single batch does. Empty where the model makes
+    no examples.
+
+    Raises:
+        RequestError: the model fails on its own examples.
+    """
+    curve: dict[tuple[int, int], float] = {}
+    ends_ms = clock.monotonic_ms() + WARM_UP_MS
+    for rows, length in plan_points(lane.record.limits):
+        if curve and clock.monotonic_ms() >= ends_ms:
+            break
+        example = lane.model.example(length)
+        if example is None:
+            return []
+        batch = _example_batch(lane, example, rows)
+        if batch is None:
+            continue
+        if not curve:
+            _check_answer(lane, outputs_of(lane, batch)[0])
+        curve[rows, batch.lengths[0]] = _measure_ms(lane, batch, clock)
+    return [(rows, length, milliseconds) for (rows, length), milliseconds in sorted(curve.items())]
+
+
+def _example_batch(lane: Lane, example: Row, rows: int) -> Batch | None:
+    """A batch of one row over and over; None for an example that overshot `max_length`.
+
+    An example is of *about* the length asked for, so that is no reason to refuse the version.
+    """
+    example.truncate = lane.record.limits.truncate
+    try:
+        values, lengths, _ = prepare_rows(lane, [example])
+    except RequestError as error:
+        if error.kind is ErrorKind.TOO_LONG:
+            return None
+        raise
+    return Batch(
+        number=_WARM_UP_BATCH,
+        values=values * rows,
+        lengths=lengths * rows,
+        parameters=example.parameters,
+    )
+
+
+def _measure_ms(lane: Lane, batch: Batch, clock: Clock) -> float:
+    """Milliseconds of one batch after an untimed run; the middle of three where it is quick."""
+    times: list[float] = []
+    for _ in range(1 + _REPEATS):
+        started_ms = clock.monotonic_ms()
+        outputs_of(lane, batch)
+        times.append(clock.monotonic_ms() - started_ms)
+        if len(times) > 1 and times[-1] > _QUICK_MS:
+            break
+    return round(median(times[1:]), 4)
+
+
+def _check_answer(lane: Lane, output: Any) -> None:
+    """A version whose outputs break its own signature would fail every request."""
+    request = OpenRequest(
+        number=0,
+        lane=lane.number,
+        accept=MSGPACK,
+        wanted=(),
+        parameters={},
+        values=[],
+        lengths=[],
+        truncated_tokens=0,
+        outputs=[output],
+        missing=0,
+    )
+    encode_answer(lane, request)

@@ -1,0 +1,131 @@
+"""The nouns of a worker: requests in its hands, the lanes they run in, the batch on the device.
+
+All of these are owned by `consumer/core.py` and change under its lock only.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+
+from ..wire.deployment import VersionRecord
+from ..wire.work import WorkEntry
+from .batcher import ArrivalRate, WaitingRow
+from .cost import CostCurve
+from .protocol import Answer, Failure
+
+
+class Phase(Enum):
+    """Where a held request stands."""
+
+    WAITING = "waiting"  # in the main process only
+    PREPARING = "preparing"  # sent to the device process, lengths not known yet
+    PREPARED = "prepared"  # its rows wait in the device process, run, or have run
+    ENDED = "ended"  # answered or failed, not settled yet
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What the name of the stream says about an entry."""
+
+    level: int
+    bucket: int
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """One request in this worker's hands. `taken_ms` and `deadline_ms` are monotonic."""
+
+    number: int
+    entry: WorkEntry
+    lane: "Lane"
+    placement: Placement
+    taken_ms: float
+    deadline_ms: float
+    phase: Phase = Phase.WAITING
+    attempt: int = 1
+    lengths: list[int] = field(default_factory=list)
+    rows_left: int = 0
+    started_ms: float = 0.0
+    preprocess_ms: float = 0.0
+    predict_ms: float = 0.0
+    device_ms: float = 0.0
+    truncated_tokens: int = 0
+    padded_tokens: int = 0
+    batch: int = 0
+    batch_rows: int = 0
+    release: str = ""
+
+    def start_over(self) -> None:
+        """Back to the beginning after the device process was lost."""
+        self.phase = Phase.WAITING
+        self.attempt += 1
+        self.lengths = []
+        self.rows_left = 0
+        self.padded_tokens = 0
+        self.device_ms = 0.0
+
+    @property
+    def rows(self) -> int:
+        """Rows, exact once prepared, else as the entry says."""
+        return len(self.lengths) or self.entry.rows
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """One version of one model in the device process.
+
+    `virtual_ms` is the device time it has had, for fair shares between lanes.
+    """
+
+    number: int
+    model: str
+    record: VersionRecord
+    ready: bool = False
+    refusal: str = ""
+    lineage: str = ""
+    cost: CostCurve = field(default_factory=CostCurve)
+    waiting: deque[Held] = field(default_factory=deque)
+    rows: list[WaitingRow] = field(default_factory=list)
+    preparing: int = 0
+    held_rows: int = 0
+    virtual_ms: float = 0.0
+    preprocess_ms: float = 0.0  # mean of one request, smoothed
+    rate: ArrivalRate = field(default_factory=ArrivalRate)
+
+    @property
+    def version(self) -> str:
+        """Name of the version."""
+        return self.record.version
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything waits to be prepared or run."""
+        return bool(self.waiting or self.rows or self.preparing)
+
+    def weight(self, held: Held) -> int:
+        """Rows that a request counts for against room.
+
+        A large request counts for half a batch at most: it must not keep others out.
+        """
+        return min(held.rows, max(1, self.record.limits.max_batch_size // 2))
+
+
+@dataclass(frozen=True, slots=True)
+class RunningBatch:
+    """The batch on the device. `rows` is empty for requests sent unprepared."""
+
+    number: int
+    lane: Lane
+    rows: tuple[WaitingRow, ...]
+    requests: frozenset[int]
+    started_ms: float
+    release: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A request that is over and must be settled: an answer or a failure."""
+
+    held: Held
+    answer: Answer | None = None
+    failure: Failure | None = None

@@ -1,0 +1,73 @@
+"""A device process as the main process sees it: a child, a channel, and its end."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+from ..service.lifecycle import spawn
+from .frames import FrameChannel
+from .protocol import Message
+
+_SOCKET_BUFFER_BYTES = 1024 * 1024
+_REAP_TIMEOUT_S = 10
+
+
+class DeviceLink:
+    """Owns one device process. Any thread may send; the thread that started it receives."""
+
+    def __init__(self, python: str = sys.executable) -> None:
+        ours, theirs = socket.socketpair()
+        for end in (ours, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER_BYTES)
+        command = [python, "-m", "batchfleet.consumer.device", "--fd", str(theirs.fileno())]
+        command += ["--parent", str(os.getpid())]
+        with theirs:
+            self._process: subprocess.Popen[bytes] = spawn(command, pass_fds=(theirs.fileno(),))
+        self._channel = FrameChannel(ours)
+        self.kill_reason = ""
+
+    @property
+    def pid(self) -> int:
+        """Process id of the device process."""
+        return self._process.pid
+
+    def send(self, message: Message) -> None:
+        """Send, or keep for the receiving thread to send.
+
+        Raises:
+            ChannelClosedError: the device process is gone.
+        """
+        self._channel.send(message)
+
+    def receive(self, timeout_s: float) -> list[Message]:
+        """Wait for messages.
+
+        Raises:
+            ChannelClosedError: the device process is gone.
+            ProtocolError: it does not speak the protocol.
+        """
+        return self._channel.receive(timeout_s)
+
+    def wake(self) -> None:
+        """Make a waiting `receive` return."""
+        self._channel.wake()
+
+    def kill(self, reason: str) -> None:
+        """End the process now; the receiving thread learns of it by its closed channel."""
+        self.kill_reason = self.kill_reason or reason
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGKILL)
+
+    def end(self, patience_s: float) -> str:
+        """Wait for the process to end, kill it if it does not; returns how it ended."""
+        try:
+            code = self._process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait(_REAP_TIMEOUT_S)
+        self._channel.close()
+        if self.kill_reason:
+            return self.kill_reason
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

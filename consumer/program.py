@@ -1,0 +1,248 @@
+"""The consumer program: one worker after the other (a buried one starts over under a new name)."""
+
+import secrets
+import socket
+import threading
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from os import getpid
+
+import orjson
+
+from ..broker import fleet
+from ..broker.blocking import BlockingExecutor
+from ..broker.errors import DeniedError
+from ..service.clock import Clock
+from ..service.events import Events
+from ..service.identity import new_worker_name
+from ..service.lifecycle import StopSignal, guarded_thread
+from ..service.outage import Outage
+from ..service.settings import Settings
+from ..wire.deployment import Deployment, VersionRecord
+from ..wire.errors import ServerError, SettingsError
+from ..wire.keys import ModelKeys
+from .held import Lane
+from .worker import Outcome, Worker, WorkerContext
+
+_TICK_S = 0.1
+_JOIN_S = 5.0
+
+OnReady = Callable[[dict[str, object]], None]
+
+
+class ConsumerProgram:
+    """Runs workers until it is told to stop."""
+
+    def __init__(self, settings: Settings, events: Events, clock: Clock) -> None:
+        self._context = WorkerContext(
+            settings=settings, events=events, clock=clock, outage=Outage(events, clock)
+        )
+
+    def run(self, stop: StopSignal, on_ready: OnReady) -> int:
+        """Work until `stop`; returns the exit code.
+
+        Raises:
+            DeniedError: the server does not let us in; trying again would not help.
+        """
+        events = self._context.events
+        while True:
+            name = new_worker_name(socket.gethostname(), getpid(), secrets.token_hex(4))
+            keeper = Keeper(Worker(self._context, name), on_ready)
+            outcome = keeper.run(stop)
+            events.emit("worker.stopped", worker=name, reason=outcome.value)
+            if outcome is Outcome.STOPPED:
+                return 0
+            events.emit("worker.fenced", worker=name)
+            on_ready = _ready_already
+
+
+def _ready_already(_: dict[str, object]) -> None:
+    """A program says once that it is ready."""
+
+
+class Keeper:
+    """Follows the deploy records for one worker, and watches its limits."""
+
+    def __init__(self, worker: Worker, on_ready: OnReady) -> None:
+        self._worker = worker
+        self._context = worker.context
+        self._on_ready: OnReady | None = on_ready
+        self._patterns = [pattern.strip() for pattern in self._context.settings.models.split(",")]
+        self._lanes: dict[tuple[str, str], Lane] = {}
+        self._intakes: dict[str, tuple[threading.Thread, threading.Event]] = {}
+        self._executor = worker.connect("keeper")
+        self._has_looked = False  # at the deploy records
+
+    def run(self, stop: StopSignal) -> Outcome:
+        """Keep the worker until it is stopped or fenced.
+
+        Raises:
+            DeniedError: the server does not let us in.
+            Exception: whatever a thread of the worker died of.
+        """
+        worker = self._worker
+        worker.start()
+        self._context.events.emit("worker.started", worker=worker.name)
+        next_refresh_ms = 0.0
+        try:
+            while not self._is_over(stop):
+                now_ms = worker.now_ms()
+                if now_ms >= next_refresh_ms:
+                    next_refresh_ms = now_ms + self._context.settings.refresh_ms
+                    self._guarded_refresh()
+                self._watch_limits()
+                self._report_ready()
+                stop.wait(_TICK_S)
+            if not worker.heart.fenced.is_set() and worker.failure is None:
+                worker.drain(worker.now_ms() + self._context.settings.grace_ms)
+        finally:
+            self._end_intakes()
+            worker.stop()
+            self._executor.close()
+        if worker.failure is not None:
+            raise worker.failure
+        return Outcome.FENCED if worker.heart.fenced.is_set() else Outcome.STOPPED
+
+    def _is_over(self, stop: StopSignal) -> bool:
+        worker = self._worker
+        return stop.is_set() or worker.heart.fenced.is_set() or worker.failure is not None
+
+    def _guarded_refresh(self) -> None:
+        try:
+            self._refresh(self._executor)
+        except DeniedError:
+            raise
+        except ServerError as error:
+            self._context.outage.begins(error)
+        except SettingsError as error:
+            self._context.events.emit("lane.refused", model="", version="", reason=str(error))
+        else:
+            self._context.outage.ends()
+
+    def _refresh(self, executor: BlockingExecutor) -> None:
+        self._worker.measure_server_offset(executor)
+        namespace = self._context.settings.namespace
+        names = [
+            name
+            for name in executor.run(fleet.models(namespace))
+            if any(fnmatchcase(name, pattern) for pattern in self._patterns)
+        ]
+        keys = [ModelKeys(namespace, name) for name in names]
+        found = executor.run_all([fleet.deployment(key) for key in keys])
+        deployments = {d.model: d for d in found if d is not None}
+        self._match_lanes(deployments)
+        self._announce(deployments)
+        self._has_looked = True
+
+    def _match_lanes(self, deployments: dict[str, Deployment]) -> None:
+        wanted = {
+            (model, version): record
+            for model, deployment in deployments.items()
+            for version, record in deployment.versions.items()
+        }
+        for pair in [pair for pair in self._lanes if pair not in wanted]:
+            self._worker.drop_lane(self._lanes.pop(pair).number)
+        for pair, record in wanted.items():
+            lane = self._lanes.get(pair)
+            if lane is None:
+                self._lanes[pair] = self._open_lane(pair[0], record)
+            elif lane.record != record:
+                self._renew_lane(pair, lane, record)
+
+    def _open_lane(self, model: str, record: VersionRecord) -> Lane:
+        worker = self._worker
+        with worker.lock:
+            lane = worker.core.add_lane(model, record)
+        misfit = device_misfit(record, self._context.settings.device)
+        if misfit:
+            lane.refusal = misfit
+            self._context.events.emit(
+                "lane.refused", model=model, version=record.version, reason=misfit
+            )
+        else:
+            worker.load_lane(lane)
+        return lane
+
+    def _renew_lane(self, pair: tuple[str, str], lane: Lane, record: VersionRecord) -> None:
+        """Changed limits are taken over; a version published anew under its name is not a thing."""
+        with self._worker.lock:
+            lane.record = record
+        self._lanes[pair] = lane
+
+    def _announce(self, deployments: dict[str, Deployment]) -> None:
+        namespace = self._context.settings.namespace
+        for model in deployments:
+            keys = ModelKeys(namespace, model)
+            self._worker.heart.announce(keys, self._announcement(model))
+            if model not in self._intakes:
+                self._start_intake(keys)
+        for model in [model for model in self._intakes if model not in deployments]:
+            _, over = self._intakes.pop(model)
+            over.set()
+            self._worker.heart.withdraw(ModelKeys(namespace, model))
+
+    def _announcement(self, model: str) -> dict[str, str]:
+        lanes = [lane for (name, _), lane in self._lanes.items() if name == model]
+        states = {lane.version: _lane_state(lane) for lane in lanes}
+        return {
+            "lanes": orjson.dumps(states).decode(),
+            "device": self._context.settings.device,
+            "host": socket.gethostname(),
+            "pid": str(getpid()),
+            "room": str(sum(2 * lane.record.limits.max_batch_size for lane in lanes)),
+        }
+
+    def _start_intake(self, keys: ModelKeys) -> None:
+        over = threading.Event()
+        worker = self._worker
+        thread = guarded_thread(
+            f"intake {keys.model}", lambda: worker.intake_loop(keys, over), worker.fail
+        )
+        self._intakes[keys.model] = (thread, over)
+        thread.start()
+
+    def _end_intakes(self) -> None:
+        for _, over in self._intakes.values():
+            over.set()
+        self._worker.stopping.set()
+        for thread, _ in self._intakes.values():
+            thread.join(_JOIN_S)
+
+    def _watch_limits(self) -> None:
+        """Give up what is late, and end a device process that has overrun a limit."""
+        worker = self._worker
+        with worker.lock:
+            now_ms = worker.now_ms()
+            messages, ended = worker.core.expire(now_ms)
+            worker.send(messages)
+            stage = worker.core.overrun(now_ms)
+            if stage is not None and worker.link is not None:
+                worker.link.kill(f"{stage} took longer than its limit")
+            worker.hand_over(ended)
+
+    def _report_ready(self) -> None:
+        if self._on_ready is None or not self._all_settled():
+            return
+        names = sorted({model for model, _ in self._lanes})
+        self._on_ready({"worker": self._worker.name, "models": names})
+        self._on_ready = None
+
+    def _all_settled(self) -> bool:
+        """Whether every lane is loaded or refused, and every model joined."""
+        lanes = self._lanes.values()
+        joined = len(self._worker.heart.members()) == len({lane.model for lane in lanes})
+        return joined and self._has_looked and all(lane.ready or lane.refusal for lane in lanes)
+
+
+def _lane_state(lane: Lane) -> dict[str, str]:
+    if lane.refusal:
+        return {"state": "refused", "reason": lane.refusal}
+    return {"state": "ready" if lane.ready else "loading"}
+
+
+def device_misfit(record: VersionRecord, device: str) -> str:
+    """Why a version cannot run on a device; empty where it can."""
+    kind = device.partition(":")[0]
+    if record.device in ("any", kind):
+        return ""
+    return f"it needs {record.device}, this worker has {device}"

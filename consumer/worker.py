@@ -1,0 +1,373 @@
+"""One worker: an identity, a device process, and the threads that bring them work.
+
+Threads: the *device* thread starts the device process, receives from it, sends the next batch and
+then settles; one *intake* thread a model takes; the *heart* beats; the *keeper* (the thread that
+calls `run`) follows the deploy records and watches limits. The core is called under one lock by
+whichever thread has news, since a hand-over through a queue costs a tenth of a millisecond.
+"""
+
+import threading
+from dataclasses import dataclass
+from enum import Enum
+
+from ..broker import fleet, requests
+from ..broker.blocking import BlockingExecutor
+from ..broker.errors import FencedError
+from ..service.clock import Clock
+from ..service.events import Events
+from ..service.lifecycle import guarded_thread
+from ..service.outage import Outage
+from ..service.settings import Settings
+from ..wire.errors import ErrorKind, ProtocolError, ServerError
+from ..wire.keys import ModelKeys
+from .core import Core
+from .frames import ChannelClosedError
+from .heart import Heart
+from .held import Ended, Lane
+from .intake import BELL_TIMEOUT_S, Taker
+from .link import DeviceLink
+from .protocol import Load, Memory, Message, Ready, Refused, Stop, Unload
+from .settling import finish_item
+
+_DEVICE_BACK_OFF_S = (0.1, 10.0)
+_HEALTHY_MS = 60_000
+_RETRY_SETTLE_S = 0.2
+_IDLE_S = 1.0
+_JOIN_S = 15.0
+_ROOM_WAIT_S = 1.0
+
+
+class Outcome(Enum):
+    """How a worker's life ended."""
+
+    STOPPED = "stopped"
+    FENCED = "fenced"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerContext:
+    """What a worker is given; all of it outlives the worker."""
+
+    settings: Settings
+    events: Events
+    clock: Clock
+    outage: Outage
+
+
+class Worker:
+    """Owns one identity. `lock` guards `core`, `link` and `unsettled`."""
+
+    def __init__(self, context: WorkerContext, name: str) -> None:
+        self.name = name
+        self.context = context
+        self.core = Core()
+        self.lock = threading.Condition()
+        self.link: DeviceLink | None = None
+        self.unsettled: list[Ended] = []
+        self.settling = 0  # requests that the device thread is settling right now
+        self.stopping = threading.Event()
+        self.taking = True  # only ever goes to False
+        self.server_offset_ms = 0.0  # server time minus monotonic time
+        self.failure: BaseException | None = None
+        self._device_thread = guarded_thread("device", self._device_loop, self.fail)
+        settings = context.settings
+        self.heart = Heart(
+            self.connect("beat"), context.clock, name, settings.lease_ms, self._note_beat
+        )
+        self._heart_thread = guarded_thread("heart", self._heart_loop, self.fail)
+        self._settle_executor = self.connect("settle")
+
+    def connect(self, purpose: str, timeout_s: float = 10.0) -> BlockingExecutor:
+        """A connection of this worker's for one thread."""
+        return BlockingExecutor(
+            self.context.settings.redis_url, f"{self.name}-{purpose}", timeout_s
+        )
+
+    def now_ms(self) -> float:
+        """Monotonic time."""
+        return self.context.clock.monotonic_ms()
+
+    def fail(self, error: BaseException) -> None:
+        """A thread died of `error`; the keeper ends the worker and raises it."""
+        self.failure = error
+        self.stopping.set()
+        with self.lock:
+            self.lock.notify_all()
+
+    def start(self) -> None:
+        """Start the device process and the heart."""
+        self._device_thread.start()
+        self._heart_thread.start()
+
+    # Heart.
+
+    def _heart_loop(self) -> None:
+        beat_s = self.context.settings.beat_ms / 1000
+        while not self.stopping.is_set() and not self.heart.fenced.is_set():
+            try:
+                self.heart.beat_once()
+            except ServerError as error:
+                self.context.outage.begins(error)
+            else:
+                self.context.outage.ends()
+            self.heart.wait_s(beat_s)
+
+    def _note_beat(self, began_ms: float) -> None:
+        with self.lock:
+            self.core.fresh_until_ms = began_ms + self.context.settings.lease_ms * 2 / 3
+            self._send_plan()
+
+    # Lanes; called by the keeper.
+
+    def load_lane(self, lane: Lane) -> None:
+        """Have the device process load a lane, now if it runs, else when it comes up."""
+        with self.lock:
+            self.send([self._load_message(lane)])
+
+    def drop_lane(self, number: int) -> None:
+        """Forget a lane; entries it held stay pending for this worker's successors."""
+        with self.lock:
+            self.core.remove_lane(number)
+            self.send([Unload(number)])
+
+    def _load_message(self, lane: Lane) -> Message:
+        settings = self.context.settings
+        return Load(
+            lane.number,
+            lane.model,
+            lane.version,
+            settings.store,
+            settings.device,
+            settings.threads,
+            lane.record.to_wire(),
+        )
+
+    # Device.
+
+    def _device_loop(self) -> None:
+        back_off_s = _DEVICE_BACK_OFF_S[0]
+        while not self.stopping.is_set():
+            link = DeviceLink()
+            started_ms = self.now_ms()
+            self.context.events.emit(
+                "device.started", pid=link.pid, device=self.context.settings.device
+            )
+            self._come_up(link)
+            try:
+                self._serve(link)
+            except (ChannelClosedError, ProtocolError):
+                if not self.stopping.is_set():
+                    self._lose(link)
+            else:
+                with self.lock:
+                    self.link = None
+                link.end(_JOIN_S)
+                return
+            if self.now_ms() - started_ms > _HEALTHY_MS:
+                back_off_s = _DEVICE_BACK_OFF_S[0]
+            self.stopping.wait(back_off_s)
+            back_off_s = min(2 * back_off_s, _DEVICE_BACK_OFF_S[1])
+
+    def _come_up(self, link: DeviceLink) -> None:
+        with self.lock:
+            self.link = link
+            self.core.device_up = True
+            self.send(
+                [self._load_message(lane) for lane in self.core.lanes.values() if not lane.refusal]
+            )
+
+    def _lose(self, link: DeviceLink) -> None:
+        with self.lock:
+            self.link = None
+        limited = bool(link.kill_reason)
+        link.kill(link.kill_reason)
+        reason = link.end(_JOIN_S)
+        kind = ErrorKind.TIME_LIMIT if limited else ErrorKind.POISON
+        with self.lock:
+            before = len(self.core.held)
+            ended = self.core.lose_device(kind, f"it ended the device process: {reason}")
+            suspects = before - sum(1 for h in self.core.held.values() if h.attempt == 1)
+        self.context.events.emit("device.lost", pid=link.pid, reason=reason, suspects=suspects)
+        self.settle(ended)
+
+    def _serve(self, link: DeviceLink) -> None:
+        """Receive, send what comes next, then settle; until told to stop."""
+        while True:
+            messages = link.receive(self._patience_s())
+            with self.lock:
+                now_ms = self.now_ms()
+                ended = [e for message in messages for e in self.core.receive(message, now_ms)]
+                self._send_plan()
+                self.lock.notify_all()
+            for message in messages:
+                self._report(message)
+            self.settle(ended)
+            if self.stopping.is_set():
+                link.send(Stop())
+                return
+
+    def _patience_s(self) -> float:
+        look_again_ms = self.core.look_again_ms
+        if look_again_ms is not None:
+            return max(0.0, (look_again_ms - self.now_ms()) / 1000)
+        return _RETRY_SETTLE_S if self.unsettled else _IDLE_S
+
+    def _report(self, message: Message) -> None:
+        if not isinstance(message, Ready | Refused | Memory):
+            return
+        lane = self.core.lanes.get(message.lane) if not isinstance(message, Memory) else None
+        if lane is None:
+            return
+        fields = {"model": lane.model, "version": lane.version}
+        if isinstance(message, Ready):
+            self.context.events.emit("lane.ready", **fields, load_ms=round(message.load_ms))
+        elif isinstance(message, Refused):
+            self.context.events.emit("lane.refused", **fields, reason=message.message)
+
+    def _send_plan(self) -> None:
+        """Send what the core wants sent; the lock is held."""
+        self.send(self.core.plan(self.now_ms()))
+
+    def send(self, messages: list[Message]) -> None:
+        """Send to the device process if it runs; the lock is held."""
+        link = self.link
+        if link is None:
+            return
+        try:
+            for message in messages:
+                link.send(message)
+        except ChannelClosedError:
+            # The receiving thread finds the channel closed as well and starts anew.
+            return
+
+    # Settling; on the device thread.
+
+    def settle(self, ended: list[Ended]) -> None:
+        """Write answers and failures; what the server refuses is kept and tried again."""
+        with self.lock:
+            batch = self.unsettled + ended
+            self.unsettled = []
+            self.settling = len(batch)
+        if not batch:
+            return
+        left: list[Ended] = []
+        by_model: dict[str, list[Ended]] = {}
+        for one in batch:
+            by_model.setdefault(one.held.lane.model, []).append(one)
+        for model, some in by_model.items():
+            left += self._settle_model(ModelKeys(self.context.settings.namespace, model), some)
+        with self.lock:
+            self.settling = 0
+            self.unsettled = left + self.unsettled
+            self.core.unsettled_rows = len(self.unsettled)
+            self.lock.notify_all()
+
+    def hand_over(self, ended: list[Ended]) -> None:
+        """Have the device thread settle what ended elsewhere."""
+        if not ended:
+            return
+        with self.lock:
+            self.unsettled += ended
+            if self.link is not None:
+                self.link.wake()
+
+    def _settle_model(self, keys: ModelKeys, ended: list[Ended]) -> list[Ended]:
+        items = [finish_item(one, self.name, self.server_offset_ms) for one in ended]
+        done = 0
+        try:
+            for some in requests.split_finish(items):
+                self._settle_executor.run(requests.finish(keys, self.name, some))
+                done += len(some)
+        except ServerError as error:
+            self.context.outage.begins(error)
+        return ended[done:]
+
+    # Intake; one thread a model.
+
+    def intake_loop(self, keys: ModelKeys, over: threading.Event) -> None:
+        """Take entries of one model whenever there is room, until told to stop."""
+        taker = Taker(self.connect("take"), keys, self.name, self._report_unreadable)
+        waiter = self.connect("wait", BELL_TIMEOUT_S + 10.0)
+        while not self.stopping.is_set() and not over.is_set():
+            try:
+                lanes = self._lanes_with_room(keys.model)
+                if lanes and not self._take_all(taker, lanes):
+                    bells = [keys.bell(lane.version) for lane, _ in lanes]
+                    bells.append(keys.worker_bell(self.name))
+                    waiter.run(requests.wait_for_bell(bells, BELL_TIMEOUT_S))
+            except FencedError:
+                self.heart.fenced.set()
+                return
+            except ServerError as error:
+                self.context.outage.begins(error)
+                self.stopping.wait(_RETRY_SETTLE_S)
+
+    def _lanes_with_room(self, model: str) -> list[tuple[Lane, int]]:
+        with self.lock:
+            found = self._find_room(model)
+            if not found:
+                self.lock.wait(_ROOM_WAIT_S)
+                found = self._find_room(model)
+            return found
+
+    def _find_room(self, model: str) -> list[tuple[Lane, int]]:
+        if not self.taking or self.now_ms() > self.core.fresh_until_ms:
+            return []
+        lanes = [lane for lane in self.core.lanes.values() if lane.model == model]
+        return [(lane, room) for lane in lanes if (room := self.core.room(lane)) > 0]
+
+    def _take_all(self, taker: Taker, lanes: list[tuple[Lane, int]]) -> bool:
+        """Take for each lane; tells whether one of them may have left something behind."""
+        more = False
+        for lane, room in lanes:
+            server_now_ms = self.now_ms() + self.server_offset_ms
+            entries = taker.take(lane.record, room, server_now_ms)
+            if not entries:
+                continue
+            with self.lock:
+                self.core.take(lane, entries, self.now_ms(), self.server_offset_ms)
+                self._send_plan()
+                if self.core.look_again_ms is not None and self.link is not None:
+                    self.link.wake()
+                more = more or self.core.room(lane) <= 0
+        return more
+
+    def _report_unreadable(self, what: str) -> None:
+        self.context.events.emit("worker.unreadable_entry", worker=self.name, reason=what)
+
+    # The end.
+
+    def drain(self, stop_at_ms: float) -> None:
+        """Stop taking, finish what is held, at the latest at `stop_at_ms`."""
+        with self.lock:
+            self.taking = False
+            while (self.core.held or self.unsettled or self.settling) and self.failure is None:
+                left_s = (stop_at_ms - self.now_ms()) / 1000
+                if left_s <= 0 or self.heart.fenced.is_set():
+                    return
+                self.lock.wait(min(left_s, _RETRY_SETTLE_S))
+
+    def stop(self) -> None:
+        """End all threads and the device process; leave what can be left."""
+        self.stopping.set()
+        self.heart.stop()
+        with self.lock:
+            self.lock.notify_all()
+            if self.link is not None:
+                self.link.wake()
+        self._heart_thread.join(_JOIN_S)
+        self._device_thread.join(_JOIN_S)
+        try:
+            self.heart.leave_all()
+        except ServerError as error:
+            self.context.outage.begins(error)
+
+    def measure_server_offset(self, executor: BlockingExecutor) -> None:
+        """Learn how far the server's clock lies ahead of our monotonic one.
+
+        Raises:
+            ServerError: the server failed.
+        """
+        before_ms = self.now_ms()
+        server_ms = executor.run(fleet.server_time())
+        self.server_offset_ms = server_ms - (before_ms + self.now_ms()) / 2

@@ -1,0 +1,280 @@
+"""The worker's decisions, without a device process, a server or a clock."""
+
+import pytest
+
+from batchfleet.consumer.core import Core
+from batchfleet.consumer.held import Placement
+from batchfleet.consumer.protocol import (
+    Answer,
+    Answers,
+    Done,
+    Drop,
+    Failure,
+    Prepare,
+    PreparedItem,
+    PreparedRows,
+    PrepareRun,
+    Ready,
+    Run,
+)
+from batchfleet.wire.deployment import Limits, VersionRecord
+from batchfleet.wire.errors import ErrorKind
+from batchfleet.wire.work import WorkEntry
+
+PLACE = Placement(level=1, bucket=0)
+POISON = ErrorKind.POISON
+
+
+def entry(name, *, rows=1, deadline_ms=60_000, parameters=None, inputs=b"{}"):
+    return WorkEntry(
+        stream="bf:{m}:q:1:normal:0",
+        entry_id=b"5-0",
+        id=name,
+        tenant="default",
+        inputs=inputs,
+        deadline_ms=deadline_ms,
+        rows=rows,
+        parameters=parameters,
+    )
+
+
+class Bench:
+    """A core with one ready lane, and short words for what happens to it."""
+
+    def __init__(self, *, bytes_per_token=0.0, **limits):
+        self.core = Core()
+        self.core.device_up = True
+        self.core.fresh_until_ms = 1e9
+        record = VersionRecord(
+            version="1", bytes_per_token=bytes_per_token, limits=Limits(**limits)
+        )
+        self.lane = self.core.add_lane("m", record)
+        self.core.receive(Ready(self.lane.number, [], "l" * 16, 0, 1.0), 0)
+
+    def take(self, *entries, now_ms=0.0):
+        self.core.take(self.lane, [(PLACE, one) for one in entries], now_ms, 0.0)
+
+    def plan(self, now_ms=0.0):
+        return self.core.plan(now_ms)
+
+    def prepared(self, *lengths_by_request):
+        items = [PreparedItem(number, lengths, 0, 0.1) for number, lengths in lengths_by_request]
+        return self.core.receive(PreparedRows(items, []), 1.0)
+
+    def done(self, run, answers=(), failures=(), prepared=()):
+        if isinstance(run, Run):
+            rows = run.rows
+        else:
+            rows = [(item.request, at) for item in prepared for at in range(len(item.lengths))]
+        return self.core.receive(
+            Done(run.batch, rows, 4.0, list(prepared), list(failures), list(answers)), 2.0
+        )
+
+
+def answered(*numbers):
+    return [Answer(number, b"[]", 0.0) for number in numbers]
+
+
+def test_an_idle_device_gets_cheap_requests_in_one_message():
+    bench = Bench(max_batch_size=2)
+    bench.take(entry("a"), entry("b"), entry("c"))
+    (run,) = bench.plan()
+    assert isinstance(run, PrepareRun)
+    assert [item.request for item in run.items] == [1, 2]
+    ended = bench.done(
+        run, answered(1, 2), prepared=[PreparedItem(1, [1], 0, 0.1), PreparedItem(2, [3], 0, 0.1)]
+    )
+    assert [one.held.entry.id for one in ended] == ["a", "b"]
+    first = ended[0].held
+    assert (first.batch_rows, first.padded_tokens, first.device_ms) == (2, 3, 1.0)
+
+
+def test_lengths_are_learnt_first_where_several_wait():
+    bench = Bench(bytes_per_token=4.0)
+    bench.take(entry("a"), entry("b"))
+    (prepare,) = bench.plan()
+    assert isinstance(prepare, Prepare)
+    assert bench.prepared((1, [5]), (2, [6])) == []
+    (run,) = bench.plan(1.0)
+    assert isinstance(run, Run)
+    assert sorted(run.rows) == [(1, 0), (2, 0)]
+
+
+def test_rows_of_one_request_run_in_several_batches_and_end_once():
+    bench = Bench(bytes_per_token=4.0, max_batch_size=4, max_padding=2)
+    bench.take(entry("big", rows=6), entry("small"))
+    bench.plan()
+    bench.prepared((1, [9, 9, 9, 9, 9, 9]), (2, [9]))
+    first = bench.plan(1.0)[0]
+    assert len(first.rows) == 4
+    assert first.rows == [(1, 0), (1, 1), (1, 2), (1, 3)]
+    assert bench.done(first) == []
+    second = bench.plan(2.0)[0]
+    assert sorted(second.rows) == [(1, 4), (1, 5), (2, 0)]
+    ended = bench.done(second, answered(1, 2))
+    assert [one.held.entry.id for one in ended] == ["big", "small"]
+    assert ended[0].held.padded_tokens == 54
+    assert bench.core.held == {}
+    assert bench.lane.held_rows == 0
+
+
+def test_room_is_two_batches_and_a_large_request_counts_for_half_a_batch():
+    bench = Bench(max_batch_size=8)
+    assert bench.core.room(bench.lane) == 16
+    bench.take(entry("a"), entry("big", rows=300))
+    assert bench.core.room(bench.lane) == 16 - 1 - 4
+
+
+def test_no_room_before_the_lane_is_ready_or_without_a_device():
+    bench = Bench()
+    bench.lane.ready = False
+    assert bench.core.room(bench.lane) == 0
+    bench.lane.ready = True
+    bench.core.device_up = False
+    assert bench.core.room(bench.lane) == 0
+
+
+def test_requests_with_other_parameters_do_not_share_a_message():
+    bench = Bench()
+    bench.take(entry("a", parameters=b"1"), entry("b", parameters=b"2"))
+    (run,) = bench.plan()
+    assert [item.request for item in run.items] == [1]
+
+
+def test_a_batch_over_the_limits_comes_back_prepared_and_is_cut_then():
+    bench = Bench(max_batch_size=4)
+    bench.take(entry("liar"))
+    (run,) = bench.plan()
+    reply = Done(run.batch, [], 0.0, [PreparedItem(1, [1] * 6, 0, 0.1)], [], [])
+    assert bench.core.receive(reply, 1.0) == []
+    (cut,) = bench.plan(1.0)
+    assert isinstance(cut, Run)
+    assert len(cut.rows) == 4
+
+
+def test_a_failed_request_ends_alone():
+    bench = Bench()
+    bench.take(entry("good"), entry("bad"))
+    (run,) = bench.plan()
+    failure = Failure(2, ErrorKind.MODEL_ERROR.code, "no", [0])
+    prepared = [PreparedItem(1, [1], 0, 0.1), PreparedItem(2, [1], 0, 0.1)]
+    ended = bench.done(run, answered(1), [failure], prepared)
+    by_id = {one.held.entry.id: one for one in ended}
+    assert by_id["good"].answer is not None
+    assert by_id["bad"].failure is failure
+
+
+def test_answers_may_come_after_the_batch():
+    bench = Bench()
+    bench.take(entry("a"))
+    (run,) = bench.plan()
+    assert bench.done(run, prepared=[PreparedItem(1, [1], 0, 0.1)]) == []
+    ended = bench.core.receive(Answers(answered(1), []), 3.0)
+    assert [one.held.entry.id for one in ended] == ["a"]
+
+
+def test_nothing_is_started_on_an_old_beat():
+    bench = Bench()
+    bench.take(entry("a"))
+    bench.core.fresh_until_ms = 100.0
+    assert bench.plan(101.0) == []
+    assert len(bench.plan(99.0)) == 1
+
+
+def test_after_a_lost_device_the_suspects_run_alone_and_only_the_culprit_fails():
+    bench = Bench()
+    bench.take(entry("a"), entry("b"), entry("c"))
+    bench.plan()
+    bench.take(entry("later"))
+    assert bench.core.lose_device(POISON, "segv") == []
+    bench.core.device_up = True
+    bench.lane.ready = True
+    outcomes = {}
+    for culprit in ("", "b", ""):
+        (prepare,) = bench.plan()
+        number = prepare.items[0].request
+        name = bench.core.held[number].entry.id
+        assert len(prepare.items) == 1
+        assert bench.plan() == []
+        if name == culprit:
+            ended = bench.core.lose_device(POISON, "segv")
+            bench.core.device_up = True
+            bench.lane.ready = True
+        else:
+            bench.prepared((number, [1]))
+            (run,) = bench.plan()
+            ended = bench.done(run, answered(number))
+            assert ended[0].held.release == "alone"
+        outcomes[name] = ended[0].failure and ended[0].failure.code
+        assert ended[0].held.attempt == 2
+    assert outcomes == {"a": None, "b": POISON.code, "c": None}
+    (run,) = bench.plan()
+    assert [item.request for item in run.items] == [4]
+
+
+def test_a_late_request_is_given_up_unless_it_is_on_the_device():
+    bench = Bench(max_batch_size=1)
+    bench.take(entry("runs", deadline_ms=50), entry("waits", deadline_ms=50))
+    bench.plan()
+    messages, ended = bench.core.expire(60.0)
+    assert messages == []
+    assert [one.held.entry.id for one in ended] == ["waits"]
+    assert ended[0].failure.code == ErrorKind.DEADLINE_EXCEEDED.code
+
+
+def test_prepared_rows_of_a_late_request_are_dropped_in_the_device_too():
+    bench = Bench(bytes_per_token=4.0, max_batch_size=1)
+    bench.take(entry("a", deadline_ms=500), entry("b", deadline_ms=50))
+    bench.plan()
+    bench.prepared((1, [5]), (2, [5]))
+    bench.core.running = None
+    messages, ended = bench.core.expire(60.0)
+    assert messages == [Drop([2])]
+    assert [one.held.entry.id for one in ended] == ["b"]
+    (run,) = bench.plan(61.0)
+    assert run.rows == [(1, 0)]
+
+
+@pytest.mark.parametrize(("after_ms", "stage"), [(900, None), (1100, "predict")])
+def test_a_batch_that_overruns_its_limit_is_noticed(after_ms, stage):
+    bench = Bench(bytes_per_token=4.0, predict_ms=1000, preprocess_ms=10_000)
+    bench.take(entry("a"), entry("b"))
+    bench.plan()
+    bench.prepared((1, [5]), (2, [5]))
+    bench.plan(0.0)
+    assert bench.core.overrun(float(after_ms)) == stage
+
+
+def test_preprocessing_that_makes_no_progress_is_noticed():
+    bench = Bench(bytes_per_token=4.0, preprocess_ms=1000)
+    bench.take(entry("a"), entry("b"))
+    bench.plan(0.0)
+    assert bench.core.overrun(900.0) is None
+    assert bench.core.overrun(1100.0) == "preprocess"
+
+
+def test_lanes_share_the_device_by_cost():
+    bench = Bench(max_batch_size=1)
+    other = bench.core.add_lane("n", VersionRecord(version="1", limits=Limits(max_batch_size=1)))
+    bench.core.receive(Ready(other.number, [], "", 0, 1.0), 0)
+    bench.take(*(entry(f"a{n}") for n in range(8)))
+    bench.core.take(other, [(PLACE, entry(f"b{n}")) for n in range(8)], 0.0, 0.0)
+    order = []
+    for _ in range(9):
+        run = next(m for m in bench.plan() if isinstance(m, PrepareRun))
+        order.append(run.lane)
+        number = run.items[0].request
+        cost_ms = 8.0 if run.lane == bench.lane.number else 4.0
+        prepared = [PreparedItem(number, [1], 0, 0.1)]
+        bench.core.receive(
+            Done(run.batch, [(number, 0)], cost_ms, prepared, [], answered(number)), 1.0
+        )
+    assert order.count(other.number) == 2 * order.count(bench.lane.number)
+
+
+def test_a_dropped_lane_forgets_what_it_held():
+    bench = Bench()
+    bench.take(entry("a"), entry("b"))
+    bench.plan()
+    assert len(bench.core.remove_lane(bench.lane.number)) == 2
+    assert bench.core.held == {}
