@@ -155,6 +155,12 @@ class LoopingExecutor:
         self._watchdog: asyncio.TimerHandle | None = None
         self._answers = 0
         self._is_closed = False
+        self._was_reachable = False
+
+    @property
+    def was_reachable(self) -> bool:
+        """Whether there ever was a connection: if so, losing it may well pass."""
+        return self._was_reachable
 
     async def run(self, command: Command[T]) -> T:
         """Run one command.
@@ -236,6 +242,7 @@ class LoopingExecutor:
             self._outbox.clear()
             return
         self._link, self._connecting = link, None
+        self._was_reachable = True
         self._flush()
 
     def _on_answer(self, raw: Any) -> None:
@@ -301,7 +308,7 @@ class Subscription:
         self._on_message = on_message
         self._channels: set[str] = set()
         self._link: _Link | None = None
-        self._end: asyncio.Future[NoReturn] | None = None
+        self._end: asyncio.Future[None] | None = None
 
     def add(self, channel: str) -> None:
         """Subscribe, now or as soon as there is a connection."""
@@ -326,10 +333,14 @@ class Subscription:
         link = _Link(self._on_answer, self._on_lost)
         await _open_link(self._connection, link)
         self._link = link
-        for channel in self._channels:
-            self._send("SSUBSCRIBE", channel)
-        await self._end
-        raise AssertionError("only ever ends with an error")
+        try:
+            for channel in self._channels:
+                self._send("SSUBSCRIBE", channel)
+            await self._end
+        finally:
+            self._link = None
+            await _close_link(self._connection, link)
+        raise AssertionError("a subscription ends with an error")
 
     def _send(self, *parts: str) -> None:
         if self._link is not None:

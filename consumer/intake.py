@@ -48,11 +48,12 @@ class StreamOrder:
 
         Streams that were asked before the last one read from, and gave nothing, were empty.
         """
-        for stream in asked:
-            if stream in newest_ms:
-                self._head_ms[stream] = newest_ms[stream]
-            elif newest_ms or self._head_ms[stream] == _EPOCH:
-                self._head_ms[stream] = now_ms
+        # Behind the last one read from, room had run out: nothing is known of those.
+        last = max((at for at, stream in enumerate(asked) if stream in newest_ms), default=None)
+        for stream in asked[:last]:
+            self._head_ms[stream] = now_ms
+        for stream, read_ms in newest_ms.items():
+            self._head_ms[stream] = read_ms
 
 
 class Taker:

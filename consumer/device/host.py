@@ -41,8 +41,8 @@ def read_place(text: str) -> Place:
 def _read_cores(text: str, ranges: str) -> frozenset[int]:
     cores: set[int] = set()
     for part in ranges.split(","):
-        first, _, last = part.partition("-")
-        last = last or first
+        first, dash, last = part.partition("-")
+        last = last if dash else first
         if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last) < 4096):
             raise SettingsError(f"device is {shown(text)}; write cores like cpu:0-1 or cpu:0,2")
         cores.update(range(int(first), int(last) + 1))

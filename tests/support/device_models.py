@@ -5,7 +5,7 @@ Everything but the store is the real thing. The model is chosen by the name in `
 # ruff: noqa: ARG002  the signatures are those of Model
 
 import sys
-import time
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -141,7 +141,8 @@ class Endless(Model):
 
     def predict(self, rows, context):
         print("predicting", flush=True)  # noqa: T201
-        time.sleep(3600)
+        # Without a time-out on purpose: to end this is the duty of the connection.
+        threading.Event().wait()
 
 
 class Growing(Model):

@@ -6,13 +6,14 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from batchfleet.consumer.frames import FrameChannel
+from batchfleet.consumer.frames import ChannelClosedError, FrameChannel
 from batchfleet.consumer.protocol import (
     Answers,
     Done,
+    Failure,
     Hello,
     Item,
     Load,
@@ -23,6 +24,7 @@ from batchfleet.consumer.protocol import (
 )
 from batchfleet.wire.codec import JSON, decode_body, encode_body
 from batchfleet.wire.deployment import Limits, Signature, VersionRecord
+from batchfleet.wire.errors import kind_of
 from batchfleet.wire.tensors import decode_columns
 
 TIMEOUT_S = 20.0
@@ -56,11 +58,26 @@ class Device:
             self.seen += self.channel.receive(TIMEOUT_S)
         raise AssertionError(f"no {kinds} within {TIMEOUT_S} s, but {self.seen}")
 
+    def rest(self):
+        """Everything that it says until it closes the connection."""
+        rest, self.seen = self.seen, []
+        with suppress(ChannelClosedError):
+            while True:
+                rest += self.channel.receive(TIMEOUT_S)
+        return rest
+
     def load(self, model, *, store="/", version="1", device="cpu", **record):
         """Load a version as the next lane; returns `Ready` or `Refused`."""
         self.lane += 1
         raw = VersionRecord(version=version, **record).to_wire()
         self.send(Load(self.lane, model, version, store, device, 1, raw))
+        return self.expect(Ready, Refused)
+
+    def load_published(self, store, manifest):
+        """Load a version of a store as the next lane; returns `Ready` or `Refused`."""
+        self.lane += 1
+        record = manifest.record().to_wire()
+        self.send(Load(self.lane, manifest.model, manifest.version, store, "cpu", 1, record))
         return self.expect(Ready, Refused)
 
     def item(self, inputs, **fields):
@@ -98,6 +115,17 @@ def ends_in(message):
 def columns_of(answer, accept=JSON):
     """The outputs of an answer as arrays and lists of strings."""
     return decode_columns(decode_body(answer.outputs, accept))
+
+
+def failure_kind(end):
+    """The error kind of a request that must have failed."""
+    assert isinstance(end, Failure), end
+    return kind_of(end.code)
+
+
+def release(fifo):
+    """Let a model go on that waits for this pipe."""
+    fifo.write_bytes(b"")
 
 
 def texts(*values):

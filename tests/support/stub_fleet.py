@@ -3,22 +3,24 @@
 The reply echoes the inputs as outputs. Run as a program, it serves until its parent closes stdin.
 """
 
+import secrets
 import sys
 import threading
 from dataclasses import dataclass, field
 
 from batchfleet.broker import fleet, requests
 from batchfleet.broker.blocking import BlockingExecutor
+from batchfleet.service.lifecycle import guarded_thread
 from batchfleet.wire.codec import decode_body, encode_body
 from batchfleet.wire.deployment import VersionRecord
 from batchfleet.wire.keys import ModelKeys
 from batchfleet.wire.reply import Envelope, Receipt, Usage, encode_answer
 from batchfleet.wire.request import parse_request
+from batchfleet.wire.tensors import decode_columns, encode_columns
 from batchfleet.wire.work import parse_work, work_fields
 
 TENANT = "default"
 VERSION = "1"
-WORKER = "stub-0001"
 RECORD = VersionRecord(version=VERSION)
 _TTL_MS = 60_000
 
@@ -42,15 +44,17 @@ class StubFleet:
     runs: dict = field(default_factory=dict)
 
     def __post_init__(self):
+        self.worker = f"stub-{secrets.token_hex(4)}"
         self.queue = self.keys.queue(VERSION, "normal", 0)
         self.bell = self.keys.bell(VERSION)
         self.open = threading.Event()
         self.open.set()
         self._stop = threading.Event()
         self._thread = None
+        self._failure = None
 
     def __enter__(self):
-        self._thread = threading.Thread(target=self.serve, name="stub fleet", daemon=True)
+        self._thread = guarded_thread("stub fleet", self.serve, self._fail)
         self._thread.start()
         return self
 
@@ -59,20 +63,25 @@ class StubFleet:
         self.open.set()
         self._thread.join(10)
         assert not self._thread.is_alive()
+        if self._failure is not None:
+            raise self._failure
+
+    def _fail(self, error):
+        self._failure = error
 
     def serve(self):
         with BlockingExecutor(self.url, "stub") as executor:
-            executor.run(fleet.join(self.keys, WORKER, _TTL_MS, {}))
+            executor.run(fleet.join(self.keys, self.worker, _TTL_MS, {}))
             while not self._stop.is_set():
                 self.pump(executor, block_ms=50)
                 if self.open.is_set():
                     self.work(executor)
-            executor.run(fleet.leave(self.keys, WORKER))
+            executor.run(fleet.leave(self.keys, self.worker))
 
     def pump(self, executor, block_ms):
         """Accept what is in the ingress stream."""
         stream = self.keys.ingress(TENANT)
-        read = executor.run(requests.read_ingress([stream], WORKER, 64, block_ms))
+        read = executor.run(requests.read_ingress([stream], self.worker, 64, block_ms))
         for _, entries in read:
             items = [self.accept_item(entry_id, flat) for entry_id, flat in entries]
             executor.run(requests.accept(self.keys, stream, 100_000, items))
@@ -94,10 +103,10 @@ class StubFleet:
 
     def work(self, executor):
         """Answer what is waiting."""
-        taken = executor.run(requests.take(self.keys, WORKER, RECORD, [self.queue], 256))
+        taken = executor.run(requests.take(self.keys, self.worker, RECORD, [self.queue], 256))
         items = [self.answer(parse_work(s, i, flat)) for s, entries in taken for i, flat in entries]
         for batch in requests.split_finish(items):
-            executor.run(requests.finish(self.keys, WORKER, batch))
+            executor.run(requests.finish(self.keys, self.worker, batch))
 
     def answer(self, work):
         self.runs[work.id] = self.runs.get(work.id, 0) + 1
@@ -112,8 +121,9 @@ class StubFleet:
         )
         outputs = work.inputs
         if work.accept != work.content_type:
-            outputs = encode_body(decode_body(work.inputs, work.content_type), work.accept)
-        receipt = Receipt(batch=f"{WORKER}:1", rows=1, release="idle", lineage="0" * 16)
+            columns = decode_columns(decode_body(work.inputs, work.content_type))
+            outputs = encode_body(encode_columns(columns, work.accept), work.accept)
+        receipt = Receipt(batch=f"{self.worker}:1", rows=1, release="idle", lineage="0" * 16)
         return requests.FinishItem(
             stream=work.stream,
             entry_id=work.entry_id,

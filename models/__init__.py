@@ -1,0 +1,1 @@
+"""Models on shared storage: manifests, the store, the `Model` class, and the built-in runtimes."""

@@ -1,0 +1,119 @@
+"""The files of a model version: which names are allowed, what a file holds, how it is copied.
+
+Whoever may write to the store may try to make a worker read or write elsewhere, so a name is a
+plain relative path of a narrow alphabet and no step of it may be a symbolic link.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from ..wire.errors import StoreError
+from ..wire.names import shown
+
+MANIFEST_NAME = "manifest.json"
+FILES_MAX = 4096
+FILE_NAME_CHARACTERS_MAX = 512
+CHUNK_BYTES = 1024 * 1024
+
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+Progress = Callable[[str, int, int], None]
+"""Called with a file's name, the bytes done and the bytes in all."""
+
+
+def silent(_name: str, _done_bytes: int, _total_bytes: int) -> None:
+    """The progress report of a caller who wants none."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """What a manifest says of one file."""
+
+    sha256: str
+    size_bytes: int
+
+
+def is_file_name(name: str) -> bool:
+    """Tell whether `name` may stand in a manifest: a plain relative path, and not the manifest."""
+    parts = name.split("/")
+    plain = all(_PART.fullmatch(part) and ".." not in part for part in parts)
+    return plain and name != MANIFEST_NAME and len(name) <= FILE_NAME_CHARACTERS_MAX
+
+
+def is_sha256(text: str) -> bool:
+    """Tell whether `text` is a sha256 in lower-case hex."""
+    return _SHA256.fullmatch(text) is not None
+
+
+def describe_file(path: Path) -> FileEntry:
+    """Size and sha256 of a file.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            return FileEntry(digest, stream.tell())
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error}") from error
+
+
+def plain_path(folder: Path, name: str) -> Path:
+    """The path of file `name` under `folder`.
+
+    Raises:
+        StoreError: the name is not allowed, or a step below `folder` is a symbolic link.
+    """
+    if name != MANIFEST_NAME and not is_file_name(name):
+        raise StoreError(f"{shown(name)} is not a file name: use a plain relative path")
+    path = folder
+    for part in name.split("/"):
+        path = path / part
+        if path.is_symlink():
+            raise StoreError(f"{path} is a symbolic link; a version holds plain files only")
+    return path
+
+
+def is_intact(path: Path, entry: FileEntry) -> bool:
+    """Tell whether `path` is a file of exactly that size and sha256."""
+    if not path.is_file() or path.stat().st_size != entry.size_bytes:
+        return False
+    return describe_file(path) == entry
+
+
+def copy_checked(
+    name: str, source: BinaryIO, target: BinaryIO, entry: FileEntry, progress: Progress
+) -> None:
+    """Copy a stream, checking it on the way; never writes more than `entry` promises.
+
+    Raises:
+        StoreError: the source is not what `entry` says; the target is then of no use.
+    """
+    digest = hashlib.sha256()
+    done = 0
+    progress(name, 0, entry.size_bytes)
+    while chunk := source.read(min(CHUNK_BYTES, entry.size_bytes - done + 1)):
+        done += len(chunk)
+        if done > entry.size_bytes:
+            break
+        digest.update(chunk)
+        target.write(chunk)
+        progress(name, done, entry.size_bytes)
+    if FileEntry(digest.hexdigest(), done) != entry:
+        raise StoreError(f"file {name!r} differs from its manifest: size or sha256 is another")
+
+
+def write_durably(path: Path, write: Callable[[BinaryIO], None]) -> None:
+    """Write a new file so that it is on disk before anything refers to it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("xb") as target:
+        write(target)
+        target.flush()
+        os.fsync(target.fileno())

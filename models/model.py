@@ -1,0 +1,147 @@
+"""The class that a user writes to serve a model. The built-in runtimes are written the same way.
+
+    class Shout(batchfleet.Model):
+        def predict(self, rows, context):
+            return [{"text": row["text"].upper()} for row in rows]
+
+All methods run in the device process: `load` and `predict` on the one thread that owns the device,
+`preprocess` and `postprocess` on a few threads beside it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import structlog
+
+from ..wire.deployment import Limits, Signature
+
+
+class Row(dict[str, Any]):
+    """One input row: name → `str`, `bytes` or a numpy array without the row axis.
+
+    Attributes:
+        parameters: what the caller sent as `parameters`, the same for all rows of a request.
+        truncate: the policy in force for this request, `end` or `refuse`.
+    """
+
+    __slots__ = ("parameters", "truncate")
+
+    def __init__(
+        self,
+        values: Mapping[str, Any] | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        truncate: str = "refuse",
+    ) -> None:
+        super().__init__(values or {})
+        self.parameters: Mapping[str, Any] = parameters or {}
+        self.truncate = truncate
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What `preprocess` may return when it wants to say more than the arrays alone.
+
+    Attributes:
+        value: handed to `predict` as this row.
+        length: exact length in tokens; batches are cut by it.
+        truncated_tokens: tokens cut off; reported to the caller in `usage` and `warnings`.
+    """
+
+    value: Any
+    length: int
+    truncated_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadContext:
+    """What `load` is given.
+
+    Attributes:
+        model, version: names of the version being loaded.
+        device: `cpu` or `cuda:N`.
+        threads: how many threads the device thread may use for one operation.
+        seed: for whatever chance the model needs.
+        parameters: `parameters` of the manifest.
+        signature, limits: as deployed.
+        folder: the version's files, checked against their sha256.
+        logger: structured logger, bound to model and version.
+    """
+
+    model: str
+    version: str
+    device: str
+    threads: int
+    seed: int
+    parameters: Mapping[str, Any]
+    signature: Signature
+    limits: Limits
+    folder: Path
+    logger: Any = field(default_factory=structlog.get_logger)
+
+    def path(self, name: str) -> Path:
+        """The path of one file of the version.
+
+        Raises:
+            FileNotFoundError: the version has no such file.
+        """
+        path = self.folder / name
+        if not path.is_file():
+            raise FileNotFoundError(f"{self.model}/{self.version} has no file {name!r}")
+        return path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictContext:
+    """What `predict` is given beside its rows.
+
+    Attributes:
+        lengths: exact length of each row.
+        parameters: the callers' `parameters`; equal for all rows of a batch.
+        device: `cpu` or `cuda:N`.
+        batch: number of this batch in the life of the device process.
+    """
+
+    lengths: Sequence[int]
+    parameters: Mapping[str, Any]
+    device: str
+    batch: int
+
+
+class Model:
+    """A model that batchfleet can serve. Only `predict` must be written.
+
+    With `stack = True`, `predict` gets one dict instead of a list of rows: each array of the
+    prepared rows padded at the side that `pad_side` names with `pad_value` and stacked along a new
+    first axis, plus `mask` (bool, rows × longest), true where a value is real.
+    """
+
+    stack: ClassVar[bool] = False
+    pad_side: str = "right"
+    pad_value: float = 0
+
+    def load(self, context: LoadContext) -> None:
+        """Load weights once, before anything else is called. Raise to refuse the version."""
+
+    def preprocess(self, row: Row) -> Any:
+        """Turn one row into arrays.
+
+        Return a mapping name → array, one array, `Prepared`, or just an `int`: the row's length,
+        with the row itself then handed to `predict`. Without `Prepared` or `int` the length is the
+        first axis of the first array. Raise `ValueError` to refuse the row as `bad_inputs`, or
+        `RequestError.of(kind, message)` to choose the error.
+        """
+        return row
+
+    def predict(self, rows: Any, context: PredictContext) -> Sequence[Any]:
+        """Run one batch: a list of prepared rows in, as many outputs out, in the same order."""
+        raise TypeError(f"{type(self).__name__} does not define predict")
+
+    def postprocess(self, row: Any) -> Any:
+        """Turn one output of `predict` into a mapping name → array, `str` or number."""
+        return row
+
+    def example(self, length: int) -> Row | None:
+        """A row of about `length` tokens, for warm-up; None where the model cannot make one."""
+        return None

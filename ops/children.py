@@ -1,0 +1,205 @@
+"""Programs of the fleet as child processes: started, awaited until ready, restarted, ended.
+
+Everything here belongs to the main thread: the kernel ends a child when the thread that started it
+ends.
+"""
+
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import orjson
+
+from ..service.clock import Clock
+from ..service.lifecycle import StopSignal, spawn
+from ..service.settings import SETTING_ROWS, Settings
+from ..wire.errors import BatchfleetError
+from .restarting import Series
+
+_READY_LINE_BYTES_MAX = 64 * 1024
+_READ_BYTES = 64 * 1024
+_LOOK_AGAIN_S = 0.1
+
+
+class ProgramError(BatchfleetError):
+    """A program of the fleet ended, or did not get ready in time."""
+
+
+def program_command(program: str) -> list[str]:
+    """The command that runs `router` or `consumer`, telling by one JSON line when it is ready."""
+    return [sys.executable, "-m", "batchfleet.ops", program, "--json"]
+
+
+def environment_of(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment that makes a child run with exactly these settings.
+
+    Not flags, because everybody on the machine can read a command line, passwords included.
+    """
+    values = {
+        SETTING_ROWS[item.name].variable: str(getattr(settings, item.name))
+        for item in fields(settings)
+    }
+    return {**environ, **values}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What a child runs. `label` tells it apart from its like in logs."""
+
+    label: str
+    command: Sequence[str]
+    environ: Mapping[str, str]
+
+
+class Child:
+    """One program and the process that runs it at the moment, if any.
+
+    Owns the process and its stdout: the first line says that it is ready, and whatever a model
+    prints later goes to our stderr, so that the pipe never fills.
+    """
+
+    def __init__(self, program: Program, clock: Clock) -> None:
+        self.program = program
+        self.series = Series()
+        self._clock = clock
+        self._process: subprocess.Popen[bytes] | None = None
+        self._head = b""
+        self._started_ms = 0.0
+        self._restart_at_ms: float | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Process id; None while nothing runs."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Start the program.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        self._process = spawn(
+            self.program.command, env=dict(self.program.environ), stdout=subprocess.PIPE
+        )
+        self._head = b""
+        self._started_ms = self._clock.monotonic_ms()
+        self._restart_at_ms = None
+        os.set_blocking(self._stdout(), False)
+
+    def _stdout(self) -> int:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    def wait_until_ready(self, timeout_ms: float, stop: StopSignal) -> Mapping[str, Any] | None:
+        """Wait for the program's ready line and return it; None where `stop` was set before.
+
+        Raises:
+            ProgramError: it ended, took longer, or said something else.
+        """
+        assert self._process is not None
+        give_up_ms = self._clock.monotonic_ms() + timeout_ms
+        while b"\n" not in self._head:
+            if stop.is_set():
+                return None
+            self._read_head(stop)
+            if self._process.poll() is not None and b"\n" not in self._head:
+                raise ProgramError(
+                    f"{self.program.label} ended with exit code {self._process.returncode} before "
+                    "it was ready; its log is above"
+                )
+            if self._clock.monotonic_ms() > give_up_ms:
+                raise ProgramError(
+                    f"{self.program.label} was not ready after {timeout_ms / 1000:.0f} s"
+                )
+        return self._parse_ready_line()
+
+    def _read_head(self, stop: StopSignal) -> None:
+        poller = select.poll()
+        poller.register(self._stdout(), select.POLLIN)
+        poller.register(stop.fileno(), select.POLLIN)
+        poller.poll(_LOOK_AGAIN_S * 1000)
+        self._head += self._read_now()
+        if len(self._head) > _READY_LINE_BYTES_MAX:
+            raise ProgramError(f"{self.program.label} printed something else than its ready line")
+
+    def _read_now(self) -> bytes:
+        try:
+            return os.read(self._stdout(), _READ_BYTES)
+        except BlockingIOError:
+            return b""
+
+    def _parse_ready_line(self) -> Mapping[str, Any]:
+        line, _, rest = self._head.partition(b"\n")
+        _forward(rest)
+        try:
+            facts = orjson.loads(line)
+        except ValueError as error:
+            raise ProgramError(
+                f"{self.program.label} printed {line[:80]!r} instead of its ready line"
+            ) from error
+        if not isinstance(facts, dict):
+            raise ProgramError(f"{self.program.label} printed a ready line that is no object")
+        return facts
+
+    def look(self) -> int | None:
+        """Forward what the program printed, and start it again when its time has come.
+
+        Returns the exit code where the program is found dead for the first time.
+        """
+        if self._process is None:
+            if self._restart_at_ms is not None and self._now_ms() >= self._restart_at_ms:
+                self.start()
+            return None
+        _forward(self._read_now())
+        exit_code = self._process.poll()
+        if exit_code is not None:
+            self._bury()
+        return exit_code
+
+    def _now_ms(self) -> float:
+        return self._clock.monotonic_ms()
+
+    def _bury(self) -> None:
+        now_ms = self._now_ms()
+        self.series = self.series.after_death(now_ms - self._started_ms)
+        self._restart_at_ms = now_ms + self.series.delay_ms
+        self._close()
+
+    def _close(self) -> None:
+        if self._process is not None and self._process.stdout is not None:
+            self._process.stdout.close()
+        self._process = None
+
+    def ask_to_stop(self) -> None:
+        """Ask the program to end in its own time; `end` waits for that."""
+        self._restart_at_ms = None
+        if self._process is not None:
+            self._process.terminate()
+
+    def end(self, timeout_ms: float) -> bool:
+        """Wait until the program has ended, and kill it after `timeout_ms`; True where it obeyed.
+
+        May be called twice.
+        """
+        if self._process is None:
+            return True
+        obeyed = True
+        try:
+            # Reads stdout to its end: a program that prints while it ends must not block on us.
+            self._process.communicate(timeout=max(0.0, timeout_ms) / 1000)
+        except subprocess.TimeoutExpired:
+            obeyed = False
+            self._process.kill()
+            self._process.wait()
+        self._close()
+        return obeyed
+
+
+def _forward(printed: bytes) -> None:
+    if printed:
+        sys.stderr.write(printed.decode(errors="replace"))

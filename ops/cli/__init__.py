@@ -1,0 +1,87 @@
+"""The command line `batchfleet`: one file per command family, loaded when its command is run.
+
+The table below holds each command's place and its line of help, so that `batchfleet --help` imports
+no command at all; a test holds the lines against the commands themselves.
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import click
+
+from ...wire.errors import BatchfleetError
+from .failures import Failure
+
+
+@dataclass(frozen=True, slots=True)
+class CommandPlace:
+    """Where a command lives, and its line in the list of commands."""
+
+    module: str
+    attribute: str
+    help: str
+
+
+COMMANDS: dict[str, CommandPlace] = {
+    "up": CommandPlace("up", "up", "Start a whole fleet on this machine."),
+    "router": CommandPlace("router", "router", "Run a router."),
+    "consumer": CommandPlace("consumer", "consumer", "Run a worker."),
+    "deploy": CommandPlace("deploying", "deploy", "Put a model version in service."),
+    "undeploy": CommandPlace("deploying", "undeploy", "Take a model out of service."),
+    "models": CommandPlace("models", "models", "Fill and read the model store."),
+    "infer": CommandPlace("requests", "infer", "Ask a model and wait for the answer."),
+    "submit": CommandPlace("requests", "submit", "Ask a model and print the request's id."),
+    "result": CommandPlace("requests", "result", "Wait for the answer to a request."),
+    "requests": CommandPlace("requests", "requests", "Look at single requests."),
+    "status": CommandPlace("status", "status", "Show the fleet."),
+    "settings": CommandPlace("settings", "settings", "Show settings and where they come from."),
+    "demo": CommandPlace("demo", "demo", "Embed real texts with a fleet and measure it."),
+}
+
+
+class FleetGroup(click.Group):
+    """Loads commands on demand, and turns batchfleet's errors into one line and exit code 1."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands, in the order of the table."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command `cmd_name`; None where there is none."""
+        del ctx
+        place = COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        command: click.Command = getattr(
+            import_module(f".{place.module}", __name__), place.attribute
+        )
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, place.help) for name, place in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was named."""
+        try:
+            return super().invoke(ctx)
+        except BatchfleetError as error:
+            if ctx.params["debug"]:
+                raise
+            raise Failure(error) from error
+
+
+@click.group(cls=FleetGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.version_option(package_name="batchfleet")
+def main(*, debug: bool) -> None:
+    """A fleet of batching model workers behind Redis.
+
+    Start with `batchfleet models import minilm`, then `batchfleet up`, which tells how to go on.
+    Each command explains itself with --help. Exit codes: 0 done, 1 an error, 2 wrong usage.
+    """
+    del debug  # read from the context by FleetGroup.invoke

@@ -1,0 +1,28 @@
+"""`batchfleet consumer`."""
+
+import click
+
+from ...consumer.program import ConsumerProgram
+from ...service.clock import SystemClock
+from ...service.events import Events
+from .options import Loaded, examples, json_option, settings_of, with_settings
+from .running import run_program
+
+
+@click.command()
+@with_settings(*settings_of("consumer"))
+@json_option
+@examples(
+    "batchfleet consumer --redis-url redis://redis.internal:6379/0 --store /mnt/models",
+    "batchfleet consumer --models 'minilm,ocr-*' --threads 2",
+    "batchfleet consumer --json      one line of JSON on stdout when ready",
+)
+def consumer(loaded: Loaded, *, as_json: bool) -> None:
+    """Run a worker.
+
+    It takes the deployed models that fit --models and --device, batches requests of like length,
+    and answers them. SIGTERM or Ctrl-C lets it finish what it holds; a second one ends it at once.
+    """
+    loaded.settings.require_redis_url()
+    program = ConsumerProgram(loaded.settings, Events(), SystemClock())
+    run_program(program, "the worker", as_json=as_json)

@@ -1,0 +1,197 @@
+"""`batchfleet demo`."""
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ...models.importing import import_minilm
+from ...models.manifest import Manifest
+from ...models.store import Store
+from ...producer.async_client import AsyncClient
+from ...service.clock import Clock, SystemClock
+from ...service.events import Events
+from ...service.lifecycle import StopSignal
+from ...service.settings import Settings
+from ..demo import (
+    BASELINE_TEXTS,
+    IDEAL_BATCHES,
+    MODEL,
+    NAIVE_BATCHES,
+    Baseline,
+    Embedder,
+    Harvest,
+    answer_questions,
+)
+from ..demo_report import Baselines, Figures, Finding, figures, figures_by_bucket, summary
+from ..demo_texts import (
+    SAMPLE_COUNT,
+    SAMPLE_SEED,
+    DemoText,
+    read_docstrings,
+    sample,
+    standard_library,
+)
+from ..deployment import deploy
+from ..local_fleet import LocalFleet, Surroundings
+from .connecting import connected
+from .models import progress_bar
+from .options import Loaded, examples, with_settings
+from .output import make_table, print_json, print_table
+
+
+def _read_count(_context: click.Context, _option: click.Parameter, value: str) -> int | None:
+    """How many texts; None for all."""
+    if value == "all":
+        return None
+    if not value.isdecimal() or int(value) == 0:
+        raise click.BadParameter(f"{value!r} is neither a number nor 'all'")
+    return int(value)
+
+
+@click.command()
+@click.option(
+    "--texts",
+    metavar="NUMBER|all",
+    callback=_read_count,
+    envvar="TEXTS",
+    default=str(SAMPLE_COUNT),
+    show_default=True,
+    help="How many texts to embed, or 'all'.  [TEXTS]",
+)
+@with_settings("redis_url", "store", "log_level", "log_format")
+@examples(
+    "batchfleet demo",
+    "batchfleet demo --texts all",
+)
+def demo(loaded: Loaded, *, texts: int | None) -> None:
+    """Embed real texts with a fleet, measure it, and search them.
+
+    The texts are docstrings of Python's standard library, embedded by minilm on one worker with one
+    thread and 256 requests in flight, on a private server unless one is named. Beside the fleet
+    stand two figures of one process that runs the same model without any fleet: `naive`, the best
+    batch size in order of arrival, and `ideal`, the best batch size over texts sorted by length.
+    The last line on stdout is one JSON object. Takes about three minutes.
+    """
+    clock = SystemClock()
+    store = Store(loaded.settings.store)
+    manifest = _ensure_model(store)
+    _say("reading the docstrings of the standard library")
+    chosen = sample(read_docstrings(standard_library()), texts, SAMPLE_SEED)
+    baseline = Baseline(
+        store=loaded.settings.store,
+        version=manifest.version,
+        threads=1,
+        texts=[text.text for text in chosen[:BASELINE_TEXTS]],
+    )
+    _say(f"one process without a fleet, {len(baseline.texts)} texts: sorted by length …")
+    ideal_before = baseline.best_per_s(IDEAL_BATCHES, sort=True)
+    _say("… and in order of arrival")
+    naive_per_s = baseline.best_per_s(NAIVE_BATCHES, sort=False)
+    harvest, findings = _run_fleet(loaded, manifest, chosen, clock)
+    _say("one process without a fleet, sorted by length, once more")
+    ideal_after = baseline.best_per_s(IDEAL_BATCHES, sort=True)
+    baselines = Baselines(naive_per_s=naive_per_s, ideal_per_s=(ideal_before + ideal_after) / 2)
+    _report(harvest, findings, baselines)
+
+
+def _say(sentence: str) -> None:
+    click.echo(sentence, err=True)
+
+
+def _ensure_model(store: Store) -> Manifest:
+    if MODEL not in store.models():
+        _say(f"fetching {MODEL} into the store {store.root}")
+        with progress_bar() as report:
+            import_minilm(store, progress=report)
+    return store.manifest(MODEL, store.newest(MODEL))
+
+
+def demo_settings(settings: Settings, token: str) -> Settings:
+    """Settings of the demo's fleet: alone in a namespace of its own, one worker, one thread."""
+    return replace(settings, namespace=f"demo-{token}", models=MODEL, workers=1, threads=1)
+
+
+def _run_fleet(
+    loaded: Loaded, manifest: Manifest, texts: Sequence[DemoText], clock: Clock
+) -> tuple[Harvest, list[Finding]]:
+    settings = demo_settings(loaded.settings, secrets.token_hex(4))
+    # Without signal handlers: Ctrl-C interrupts the demo wherever it is, and ends the fleet.
+    around = Surroundings(environ=loaded.environ, clock=clock, events=Events(), stop=StopSignal())
+    _say("starting a fleet: server, router and one worker")
+    with LocalFleet(settings, 0, around) as local:
+        local.start_server()
+        with connected(local.settings) as operator:
+            deploy(operator, MODEL, manifest.record(), [settings.tenant])
+        local.start_programs()
+        return asyncio.run(_embed_and_search(local.settings, texts, clock))
+
+
+async def _embed_and_search(
+    settings: Settings, texts: Sequence[DemoText], clock: Clock
+) -> tuple[Harvest, list[Finding]]:
+    columns = (TextColumn("embedding"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    client = AsyncClient(settings.redis_url, namespace=settings.namespace, tenant=settings.tenant)
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("embedding", total=len(texts))
+        async with client:
+            embedder = Embedder(client, clock, lambda: progress.advance(task))
+            harvest = await embedder.embed([text.text for text in texts])
+            findings = await answer_questions(client, texts, harvest)
+    return harvest, findings
+
+
+def _report(harvest: Harvest, findings: Sequence[Finding], baselines: Baselines) -> None:
+    overall = figures(harvest.served, harvest.duration_s)
+    _print_figures([*figures_by_bucket(harvest.served, harvest.duration_s), overall])
+    for finding in findings:
+        _print_finding(finding)
+    click.echo(
+        f"\nfleet {overall.throughput_per_s:.1f} texts/s;  naive {baselines.naive_per_s:.1f} "
+        f"(fleet is {overall.throughput_per_s / baselines.naive_per_s:.2f} ×);  "
+        f"ideal {baselines.ideal_per_s:.1f} "
+        f"({overall.throughput_per_s / baselines.ideal_per_s:.2f} ×)\n"
+    )
+    for error in harvest.errors[:5]:
+        _say(f"error: {error}")
+    print_json(summary(overall, len(harvest.errors), baselines, findings))
+    if harvest.errors or not all(finding.found for finding in findings):
+        _say("the demo failed: there were errors, or a question found none of its modules")
+        click.get_current_context().exit(1)
+
+
+def _print_figures(rows: Sequence[Figures]) -> None:
+    table = make_table(
+        None,
+        ">bucket",
+        ">requests",
+        ">answers/s",
+        ">p50 ms",
+        ">p99 ms",
+        ">mean batch",
+        ">padded ÷ real",
+    )
+    for row in rows:
+        table.add_row(
+            "all" if row.bucket is None else f"≤ {row.bucket}",
+            str(row.requests),
+            f"{row.throughput_per_s:.1f}",
+            f"{row.p50_ms:.0f}",
+            f"{row.p99_ms:.0f}",
+            f"{row.mean_batch:.1f}",
+            f"{row.padding_ratio:.3f}",
+            end_section=row is rows[-2],
+        )
+    print_table(table)
+
+
+def _print_finding(finding: Finding) -> None:
+    click.echo(f"\n{finding.question.text}")
+    for hit in finding.hits:
+        mark = "*" if hit.module == finding.found else " "
+        first_line = hit.text.strip().splitlines()[0][:70]
+        click.echo(f" {mark} {hit.similarity:.3f}  {hit.module:28} {first_line}")

@@ -1,0 +1,120 @@
+"""`batchfleet deploy` and `batchfleet undeploy`."""
+
+from dataclasses import asdict
+
+import click
+
+from ...models.store import Store
+from .. import deployment
+from ..deployment import Deployed, parse_overrides
+from ..store_deployment import deploy_version, keep_copy, remove_copy
+from .connecting import connected
+from .options import LOGS, Loaded, examples, json_option, split_version, with_settings
+from .output import print_json
+
+_VERSION_COMMAND = "MODEL[/VERSION]"
+
+
+class DeployGroup(click.Group):
+    """A group whose first argument may also be the model to deploy.
+
+    The command that deploys bears a name that no model can have, so that only a model called like
+    another command of the group (`set`) is out of reach.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Name the deploying command where the first argument names none."""
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = [_VERSION_COMMAND, *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=DeployGroup, subcommand_metavar="MODEL[/VERSION] | set MODEL KEY=VALUE…")
+@examples(
+    "batchfleet deploy minilm",
+    "batchfleet deploy minilm/1 --tenant acme",
+    "batchfleet deploy set minilm backlog=500 max_batch_delay_ms=5",
+    "batchfleet deploy set minilm backlog=           takes the override back",
+)
+def deploy() -> None:
+    """Put a model version in service.
+
+    The newest version in the store where none is named. The version becomes the stable one: every
+    request that names no version gets it. Running it again is harmless.
+    """
+
+
+@deploy.command(_VERSION_COMMAND, short_help="Put this version in service.")
+@click.argument("name", metavar="")
+@with_settings("redis_url", "namespace", "tenant", "store", *LOGS)
+@json_option
+@examples(
+    "batchfleet deploy minilm",
+    "batchfleet deploy minilm/1 --tenant acme",
+)
+def deploy_one(loaded: Loaded, *, name: str, as_json: bool) -> None:
+    """Put a model version in service, for one tenant at a time."""
+    model, version = split_version(name)
+    store = Store(loaded.settings.store)
+    with connected(loaded.settings) as operator:
+        done = deploy_version(operator, store, model, version, [loaded.settings.tenant])
+    _report(done, f"{done.model}/{done.version} is in service", as_json=as_json)
+
+
+@deploy.command("set", short_help="Override limits of a deployed model.")
+@click.argument("model")
+@click.argument("assignments", metavar="KEY=VALUE…", nargs=-1, required=True)
+@click.option("--force", is_flag=True, help="Even if requests wait in buckets that are taken away.")
+@with_settings("redis_url", "namespace", "store", *LOGS)
+@json_option
+@examples(
+    "batchfleet deploy set minilm backlog=500 max_batch_delay_ms=5",
+    "batchfleet deploy set minilm buckets=16,32,64,128,256",
+    "batchfleet deploy set minilm backlog=",
+)
+def deploy_set(
+    loaded: Loaded, *, model: str, assignments: tuple[str, ...], force: bool, as_json: bool
+) -> None:
+    """Override limits of a deployed model; `KEY=` takes an override back.
+
+    Routers and workers follow within a second or two. `batchfleet settings --model MODEL` lists
+    the limits with their meaning.
+    """
+    changes = parse_overrides(assignments)
+    with connected(loaded.settings) as operator:
+        done = deployment.override(operator, model, changes, forced=force)
+        kept = keep_copy(operator, Store(loaded.settings.store), model)
+    if not kept:
+        click.echo(f"no copy was kept: {loaded.settings.store} has no model {model}", err=True)
+    _report(done, f"limits of {done.model} are set", as_json=as_json)
+
+
+def _report(done: Deployed, sentence: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(asdict(done))
+    else:
+        click.echo(f"{sentence} (epoch {done.epoch})")
+
+
+@click.command()
+@click.argument("model")
+@click.option("--force", is_flag=True, help="Even if requests are open; they are forgotten.")
+@with_settings("redis_url", "namespace", "store", *LOGS)
+@json_option
+@examples(
+    "batchfleet undeploy minilm",
+    "batchfleet undeploy minilm --force",
+)
+def undeploy(loaded: Loaded, *, model: str, force: bool, as_json: bool) -> None:
+    """Take a model out of service.
+
+    Its streams go away, so that callers learn at once that it is not there; kept replies stay until
+    their time is over. Versions stay in the store.
+    """
+    with connected(loaded.settings) as operator:
+        forgotten = deployment.undeploy(operator, model, forced=force)
+        remove_copy(Store(loaded.settings.store), model)
+    if as_json:
+        print_json({"model": model, "forgotten_requests": forgotten})
+    else:
+        click.echo(f"{model} is out of service; {forgotten} open requests were forgotten")

@@ -1,0 +1,62 @@
+"""How an error looks on a terminal: one line with its name and number, and one with the remedy."""
+
+import sys
+from typing import IO, Any
+
+import click
+
+from ...wire.errors import (
+    BatchfleetError,
+    ErrorKind,
+    ProtocolError,
+    RequestError,
+    ServerError,
+    SettingsError,
+    StoreError,
+)
+
+_NAMES: tuple[tuple[type[BatchfleetError], str, str], ...] = (
+    (SettingsError, "settings", "`batchfleet settings` lists all of them with their meaning"),
+    (StoreError, "store", "`batchfleet models list` shows what is there; --store names another"),
+    (
+        ServerError,
+        "server",
+        "check --redis-url or BATCHFLEET_REDIS_URL; `batchfleet up` starts a fleet with its own",
+    ),
+    (ProtocolError, "protocol", "do both sides run the same release of batchfleet?"),
+)
+
+_REMEDIES: dict[ErrorKind, str] = {
+    ErrorKind.UNKNOWN_MODEL: "`batchfleet status` lists what is deployed",
+    ErrorKind.UNKNOWN_VERSION: "`batchfleet status` lists the versions that are deployed",
+    ErrorKind.UNKNOWN_REQUEST: "replies are kept for a time only; are model, tenant and id right?",
+    ErrorKind.BUSY: "try again later, start more workers, or raise `backlog` with `deploy set`",
+    ErrorKind.NO_WORKER: "`batchfleet status` shows why; `batchfleet consumer` starts a worker",
+    ErrorKind.DEADLINE_EXCEEDED: "give it more time with --timeout, or start more workers",
+    ErrorKind.TOO_LONG: "shorten the text, or allow truncation with `--truncate end`",
+}
+
+
+def explain(error: BatchfleetError) -> tuple[str, str]:
+    """What went wrong in one line, and what to do about it, which may be empty."""
+    if isinstance(error, RequestError):
+        return str(error), _REMEDIES.get(error.kind, "")
+    for cls, name, remedy in _NAMES:
+        if isinstance(error, cls):
+            return f"{name}: {error}", remedy
+    return str(error), ""
+
+
+class Failure(click.ClickException):
+    """A batchfleet error on its way to stderr; exit code 1."""
+
+    def __init__(self, error: BatchfleetError) -> None:
+        text, self.remedy = explain(error)
+        super().__init__(text)
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print it, in red where that is a terminal."""
+        stream = file or sys.stderr
+        click.echo(click.style("error: ", fg="red") + self.message, file=stream)
+        if self.remedy:
+            click.echo(f"       {self.remedy}", file=stream)

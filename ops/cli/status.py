@@ -1,0 +1,119 @@
+"""`batchfleet status`."""
+
+from collections.abc import Iterator
+
+import click
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ...service.lifecycle import StopSignal
+from ..deployment import Operator
+from ..survey import FleetStatus, ModelStatus, survey
+from .connecting import connected
+from .options import LOGS, Loaded, examples, json_option, with_settings
+from .output import console, make_table, print_json
+
+_WATCH_S = 1.0
+_MEBIBYTE = 1024 * 1024
+
+
+@click.command()
+@with_settings("redis_url", "namespace", *LOGS)
+@click.option("--watch", is_flag=True, help="Show it anew every second until Ctrl-C.")
+@json_option
+@examples(
+    "batchfleet status",
+    "batchfleet status --watch",
+    "batchfleet status --json",
+)
+def status(loaded: Loaded, *, watch: bool, as_json: bool) -> None:
+    """Show the fleet: models, versions, what waits, workers and what they refused."""
+    with connected(loaded.settings) as operator:
+        if watch:
+            _watch(operator)
+            return
+        found = survey(operator.executor, operator.namespace)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        console().print(render(found))
+
+
+def _watch(operator: Operator) -> None:
+    stop = StopSignal()
+    stop.install()
+    with Live(console=console(), auto_refresh=False) as live:
+        while True:
+            found = survey(operator.executor, operator.namespace)
+            live.update(render(found), refresh=True)
+            if stop.wait(_WATCH_S):
+                return
+
+
+def render(found: FleetStatus) -> RenderableType:
+    """The fleet for people."""
+    limit = f" of {found.memory_bytes_max // _MEBIBYTE}" if found.memory_bytes_max else ""
+    head = (
+        f"fleet {found.namespace}   server {found.server_version}   "
+        f"memory {found.memory_bytes // _MEBIBYTE}{limit} MiB"
+    )
+    if not found.models:
+        hint = "nothing is deployed: `batchfleet deploy MODEL` puts a model in service"
+        return Group(Text(head), Text(hint))
+    tables = [_versions_table(found), _workers_table(found)]
+    return Group(Text(head), *tables, *(Text(line) for line in _complaints(found)))
+
+
+def _versions_table(found: FleetStatus) -> Table:
+    table = make_table(
+        "models",
+        "model",
+        "version",
+        ">epoch",
+        "intake",
+        ">open",
+        ">ready workers",
+        "entries by bucket",
+    )
+    for model in found.models:
+        for version in model.versions:
+            entries = "  ".join(f"{edge}: {count}" for edge, count in version.entries.items())
+            table.add_row(
+                model.model,
+                f"{version.version}{' (stable)' if version.stable else ''}",
+                str(model.epoch),
+                model.intake,
+                str(model.open_requests),
+                str(version.ready_workers),
+                entries,
+            )
+    return table
+
+
+def _workers_table(found: FleetStatus) -> Table:
+    table = make_table("workers", "model", "worker", "versions", "announced")
+    for model in found.models:
+        for worker in model.workers:
+            versions = "  ".join(f"{name}: {worker.state_of(name)}" for name in worker.versions)
+            facts = "  ".join(f"{name} {value}" for name, value in worker.facts.items())
+            table.add_row(model.model, worker.name, versions, facts)
+    return table
+
+
+def _complaints(found: FleetStatus) -> Iterator[str]:
+    for model in found.models:
+        if model.fault:
+            yield f"{model.model} cannot be served: {model.fault}"
+        yield from _refusals(model)
+        for version in model.versions:
+            if version.stable and not version.ready_workers:
+                yield f"{model.model}/{version.version}: no worker serves it"
+
+
+def _refusals(model: ModelStatus) -> Iterator[str]:
+    for worker in model.workers:
+        for version, said in worker.versions.items():
+            if said.get("reason"):
+                yield f"{model.model}/{version} on {worker.name}: {said['state']}: {said['reason']}"

@@ -1,0 +1,106 @@
+"""`batchfleet up`."""
+
+from collections.abc import Sequence
+
+import click
+
+from ...broker import fleet as fleet_commands
+from ...models.store import Store
+from ...service.clock import SystemClock
+from ...service.events import Events
+from ...service.lifecycle import StopSignal
+from ...service.settings import masked_url
+from ...wire.keys import ModelKeys
+from ..local_fleet import LocalFleet, Surroundings
+from ..store_deployment import deploy_missing
+from .connecting import connected
+from .options import Loaded, examples, json_option, settings_of, with_settings
+from .output import print_json
+
+
+@click.command()
+@with_settings(*settings_of("up"))
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65_535),
+    help="Port of the private server on 127.0.0.1.  [default: a free one]",
+)
+@json_option
+@examples(
+    "batchfleet up",
+    "batchfleet up --workers 2 --port 6380",
+    "batchfleet up --json      one line of JSON on stdout when ready, then it stays",
+)
+def up(loaded: Loaded, *, port: int | None, as_json: bool) -> None:
+    """Start a whole fleet on this machine.
+
+    A private server (unless --redis-url or BATCHFLEET_REDIS_URL names one), a router and the
+    workers; the newest version of each model in the store is deployed where none is. Programs that
+    die are started again. Ctrl-C stops everything, and a private server keeps nothing.
+    """
+    stop = StopSignal()
+    stop.install()
+    around = Surroundings(environ=loaded.environ, clock=SystemClock(), events=Events(), stop=stop)
+    with LocalFleet(loaded.settings, port, around) as local:
+        local.start_server()
+        with connected(local.settings) as operator:
+            settings = local.settings
+            deploy_missing(operator, Store(settings.store), settings.models, [settings.tenant])
+            deployed = operator.executor.run(fleet_commands.models(settings.namespace))
+        if local.start_programs():
+            _announce(local, deployed, as_json=as_json)
+            local.supervise()
+        if not as_json:
+            click.echo("stopping …", err=True)
+
+
+def _announce(local: LocalFleet, deployed: Sequence[str], *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "redis_url": local.public_url,
+                "namespace": local.settings.namespace,
+                "models": list(deployed),
+                "pids": local.pids.to_json(),
+            }
+        )
+        return
+    click.echo("\n".join(_greeting(local, deployed)))
+
+
+def _greeting(local: LocalFleet, deployed: Sequence[str]) -> list[str]:
+    url, pids = masked_url(local.public_url), local.pids
+    workers = ", ".join(str(pid) for pid in pids.consumers) or "none"
+    lines = [
+        "",
+        f"The fleet {local.settings.namespace!r} is ready on {url}",
+        f"  models    {', '.join(deployed) or 'none'}",
+        f"  processes server {pids.server or 'not ours'}, router {pids.router}, workers {workers}",
+        "",
+    ]
+    if not deployed:
+        lines += [
+            f"The store {local.settings.store} is empty. In another terminal:",
+            "  batchfleet models import minilm",
+            "  batchfleet deploy minilm --redis-url " + url,
+        ]
+    else:
+        lines += _how_to_try(url, deployed, local)
+    return [*lines, "", "Ctrl-C stops everything."]
+
+
+def _how_to_try(url: str, deployed: Sequence[str], local: LocalFleet) -> list[str]:
+    model = "minilm" if "minilm" in deployed else deployed[0]
+    keys = ModelKeys(local.settings.namespace, model)
+    tenant = local.settings.tenant
+    reply = keys.reply(tenant, "hello-1")
+    return [
+        "Try it from another terminal:",
+        f"  export BATCHFLEET_REDIS_URL={url}",
+        f'  batchfleet infer {model} "hello world"',
+        "",
+        "or with nothing but redis-cli:",
+        f"  redis-cli -u {url} XADD '{keys.ingress(tenant)}' NOMKSTREAM '*' "
+        """id hello-1 inputs '{"text": ["hello world"]}'""",
+        f"  redis-cli -u {url} BLMOVE '{reply}' '{reply}' LEFT LEFT 30",
+    ]

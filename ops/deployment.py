@@ -1,0 +1,256 @@
+"""Putting model versions in service, taking them out, and overriding their limits.
+
+Plans are pure functions of what the fleet holds; each operation reads, plans, and runs one script.
+Running an operation again changes nothing but the epoch.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import orjson
+
+from ..broker import fleet, requests
+from ..broker.blocking import BlockingExecutor
+from ..wire.deployment import Deployment, Limits, VersionRecord, check_limit, limits_from_wire
+from ..wire.errors import BatchfleetError, ErrorKind, RequestError, SettingsError
+from ..wire.keys import ModelKeys
+from ..wire.names import require_name, shown
+
+_LIMIT_NAMES = frozenset(item.name for item in fields(Limits))
+_OVERRIDE = "set:"
+
+
+class OpenRequestsError(BatchfleetError):
+    """Requests are open that the operation would strand; wait for them, or force it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """Whoever changes a fleet: a connection, the namespace, and a source of fresh nonces."""
+
+    executor: BlockingExecutor
+    namespace: str
+    draw_nonce: Callable[[], str]
+
+    def keys(self, model: str) -> ModelKeys:
+        """The keys of one model.
+
+        Raises:
+            CallerError: `bad_request` where `model` is not a name.
+        """
+        return ModelKeys(self.namespace, require_name("model", model))
+
+    def deploy_hash(self, model: str) -> Mapping[str, bytes]:
+        """The deploy hash of a model as it lies on the server; empty where it is not deployed."""
+        return self.executor.run(fleet.deploy_hash(self.keys(model)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployed:
+    """What an operation left in force: the stable version and the epoch of the deploy record."""
+
+    model: str
+    version: str
+    epoch: int
+
+
+def deploy(
+    operator: Operator, model: str, record: VersionRecord, tenants: Sequence[str]
+) -> Deployed:
+    """Make `record` the stable version of `model` for `tenants`, and enlist the model.
+
+    Raises:
+        CallerError: `bad_request` where model, version or a tenant is not a name.
+        ServerError: refused or unreachable; run it again.
+    """
+    keys = operator.keys(model)
+    require_name("version", record.version)
+    for tenant in tenants:
+        require_name("tenant", tenant)
+    streams = streams_of(keys, record, overrides_in(operator.deploy_hash(model)))
+    command = fleet.deploy(keys, record, streams, operator.draw_nonce(), tenants)
+    epoch = operator.executor.run(command)
+    # After the record: whoever sees the name must find the record behind it.
+    operator.executor.run(fleet.enlist_model(operator.namespace, model))
+    return Deployed(model=model, version=record.version, epoch=epoch)
+
+
+def overrides_in(deploy_hash: Mapping[str, bytes]) -> dict[str, Any]:
+    """The operator's overrides in a deploy hash: limit name → value."""
+    return {
+        name.removeprefix(_OVERRIDE): orjson.loads(value)
+        for name, value in deploy_hash.items()
+        if name.startswith(_OVERRIDE)
+    }
+
+
+def without_overrides(deploy_hash: Mapping[str, bytes]) -> dict[str, bytes]:
+    """A deploy hash with the manifests' own limits in force."""
+    return {name: raw for name, raw in deploy_hash.items() if not name.startswith(_OVERRIDE)}
+
+
+def streams_of(keys: ModelKeys, record: VersionRecord, overrides: Mapping[str, Any]) -> list[str]:
+    """The work streams that a version needs: for its own buckets, and for those that override them.
+
+    Both, so that taking an override back never finds a stream missing.
+    """
+    streams = fleet.queue_streams(keys, record)
+    if "buckets" in overrides:
+        limits = limits_from_wire({"buckets": overrides["buckets"]}, record.limits)
+        streams += fleet.queue_streams(keys, replace(record, limits=limits))
+    return list(dict.fromkeys(streams))
+
+
+def override(
+    operator: Operator, model: str, changes: Mapping[str, Any], *, forced: bool = False
+) -> Deployed:
+    """Override limits of a deployed model; a value of None takes an override back.
+
+    Raises:
+        CallerError: `unknown_model`.
+        OpenRequestsError: requests wait in buckets that would go out of service; not if `forced`.
+        SettingsError: what would then be in force is not allowed.
+    """
+    keys = operator.keys(model)
+    before = operator.deploy_hash(model)
+    after = with_changes(before, changes)
+    was, would_be = require_deployment(model, before), require_deployment(model, after)
+    if not forced:
+        _refuse_to_strand(operator, _streams_in_force(keys, was), _streams_in_force(keys, would_be))
+    encoded = {
+        name: b"" if value is None else orjson.dumps(value) for name, value in changes.items()
+    }
+    command = fleet.configure(
+        keys, encoded, _streams_in_force(keys, would_be), operator.draw_nonce()
+    )
+    epoch = operator.executor.run(command)
+    return Deployed(model=model, version=was.stable, epoch=epoch)
+
+
+def with_changes(
+    deploy_hash: Mapping[str, bytes], changes: Mapping[str, Any]
+) -> Mapping[str, bytes]:
+    """The deploy hash as it will be once `changes` are made."""
+    changed = {_OVERRIDE + name for name in changes}
+    kept = {name: value for name, value in deploy_hash.items() if name not in changed}
+    new = {
+        _OVERRIDE + name: orjson.dumps(value)
+        for name, value in changes.items()
+        if value is not None
+    }
+    return {**kept, **new}
+
+
+def require_deployment(model: str, deploy_hash: Mapping[str, bytes]) -> Deployment:
+    """Read a deploy hash.
+
+    Raises:
+        CallerError: `unknown_model` where the model is not deployed.
+        SettingsError: a foreign hand wrote it.
+    """
+    found = Deployment.from_hash(model, deploy_hash)
+    if found is None:
+        raise RequestError.of(ErrorKind.UNKNOWN_MODEL, f"no model {shown(model)} is deployed")
+    return found
+
+
+def _streams_in_force(keys: ModelKeys, deployment: Deployment) -> list[str]:
+    return [
+        stream
+        for record in deployment.versions.values()
+        for stream in fleet.queue_streams(keys, record)
+    ]
+
+
+def _refuse_to_strand(operator: Operator, before: Sequence[str], after: Sequence[str]) -> None:
+    leaving = [stream for stream in before if stream not in set(after)]
+    held = sum(operator.executor.run_all([requests.stream_length(stream) for stream in leaving]))
+    if held:
+        raise OpenRequestsError(
+            f"{held} requests lie in buckets that would go out of service and would run into "
+            "their deadlines; wait for them, or say --force"
+        )
+
+
+def undeploy(operator: Operator, model: str, *, forced: bool = False) -> int:
+    """Take a model out of service; returns how many open requests were forgotten by force.
+
+    Raises:
+        CallerError: `unknown_model`.
+        OpenRequestsError: requests are open, and it was not forced.
+    """
+    keys = operator.keys(model)
+    deploy_hash = operator.deploy_hash(model)
+    require_deployment(model, deploy_hash)
+    tenants = operator.executor.run(fleet.tenants(keys))
+    command = fleet.undeploy(keys, keys_to_remove(keys, deploy_hash, tenants), forced=forced)
+    removed, open_requests = operator.executor.run(command)
+    if not removed:
+        raise OpenRequestsError(
+            f"{open_requests} requests of {model} are open; wait for them, or say --force: "
+            "they are then forgotten and their callers time out"
+        )
+    operator.executor.run(fleet.delist_model(operator.namespace, model))
+    return open_requests
+
+
+def keys_to_remove(
+    keys: ModelKeys, deploy_hash: Mapping[str, bytes], tenants: Iterable[str]
+) -> list[str]:
+    """Streams and bells of all versions and tenants of a model."""
+    overrides = overrides_in(deploy_hash)
+    own = require_deployment(keys.model, without_overrides(deploy_hash))
+    versions = own.versions.values()
+    streams = [stream for record in versions for stream in streams_of(keys, record, overrides)]
+    bells = [keys.bell(record.version) for record in versions]
+    return [*streams, *bells, *(keys.ingress(tenant) for tenant in tenants)]
+
+
+def parse_overrides(assignments: Sequence[str]) -> dict[str, Any]:
+    """Read `key=value` as typed; `key=` gives None, which takes the override back.
+
+    Raises:
+        SettingsError: not an assignment, no such limit, or a value out of its range.
+    """
+    changes: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals or name in changes:
+            raise SettingsError(f"{shown(assignment)} must be one key=value for each key")
+        changes[name] = _parse_limit(name, text)
+    return changes
+
+
+def _parse_limit(name: str, text: str) -> Any:
+    if text or name not in _LIMIT_NAMES:
+        return check_limit(name, _parse_value(name, text))
+    return None
+
+
+def _parse_value(name: str, text: str) -> Any:
+    if name == "buckets":
+        return [_parse_number(part) for part in text.split(",")]
+    return _parse_number(text)
+
+
+def _parse_number(text: str) -> Any:
+    """A number where `text` spells one, else the text: what fits is for `check_limit` to say."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def copy_of_record(
+    deploy_hash: Mapping[str, bytes], namespace: str, tenants: Sequence[str]
+) -> bytes:
+    """The deploy record as JSON, for the copy on shared storage."""
+    plain: dict[str, Any] = {
+        name: orjson.loads(value) if name.startswith((_OVERRIDE, "version:")) else value.decode()
+        for name, value in deploy_hash.items()
+    }
+    plain |= {"namespace": namespace, "tenants": list(tenants)}
+    return orjson.dumps(plain, option=orjson.OPT_INDENT_2)

@@ -1,0 +1,181 @@
+"""A whole fleet on one machine: a private server unless one is named, a router, and workers.
+
+Used by `batchfleet up` and by the demo. What `up` starts ends with `up`, however that ends.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self
+
+from ..broker.blocking import BlockingExecutor
+from ..broker.embedded import EmbeddedServer, embedded_options, free_port
+from ..service.clock import Clock
+from ..service.events import Events
+from ..service.lifecycle import StopSignal
+from ..service.settings import Settings
+from ..wire.errors import ServerError
+from .children import Child, Program, environment_of, program_command
+
+READY_TIMEOUT_MS = 180_000.0
+_LOOK_S = 0.2
+# A program that uses all of `grace_ms` needs a moment more to exit.
+_EXIT_MARGIN_MS = 2_000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a fleet gets from the process that starts it."""
+
+    environ: Mapping[str, str]
+    clock: Clock
+    events: Events
+    stop: StopSignal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pids:
+    """Process ids of a fleet; `server` is None where the server is not ours."""
+
+    server: int | None
+    router: int | None
+    consumers: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The map that `up --json` prints."""
+        return {"server": self.server, "router": self.router, "consumers": list(self.consumers)}
+
+
+class LocalFleet:
+    """Owns the server and the programs. All calls come from the main thread.
+
+    `start_server`, deploy what shall be served, `start_programs`, then `supervise` until the stop
+    signal; `stop` at the end in any case.
+    """
+
+    def __init__(self, settings: Settings, port: int | None, around: Surroundings) -> None:
+        self._settings = settings
+        self._port = port
+        self._around = around
+        self._server: EmbeddedServer | None = None
+        self._children: list[Child] = []
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force; `redis_url` is that of the private server once it is started."""
+        return self._settings
+
+    @property
+    def public_url(self) -> str:
+        """Where people and scripts reach the server."""
+        return self._settings.redis_url if self._server is None else self._server.url
+
+    @property
+    def pids(self) -> Pids:
+        """Process ids at the moment; a program that is about to be restarted has none."""
+        pids = [child.pid for child in self._children]
+        return Pids(
+            server=None if self._server is None else self._server.pid,
+            router=pids[0] if pids else None,
+            consumers=tuple(pid for pid in pids[1:] if pid is not None),
+        )
+
+    def start_server(self) -> None:
+        """Start a private server, unless the settings name one.
+
+        Raises:
+            ServerError: it did not come up, or no server program is installed.
+        """
+        if self._settings.redis_url or self._server is not None:
+            return
+        options = embedded_options(port=free_port() if self._port is None else self._port)
+        server = EmbeddedServer(options, self._around.clock)
+        self._server = server
+        server.start()
+        self._settings = replace(self._settings, redis_url=server.socket_url)
+
+    def executor(self, name: str) -> BlockingExecutor:
+        """A connection to the fleet's server, which the caller closes."""
+        return BlockingExecutor(self._settings.redis_url, name)
+
+    def start_programs(self) -> bool:
+        """Start router and workers and wait until all are ready; False where stop came before.
+
+        Raises:
+            ProgramError: one of them ended, or was not ready in time.
+        """
+        environ = environment_of(self._settings, self._around.environ)
+        programs = [
+            Program(label="router", command=program_command("router"), environ=environ),
+            *(
+                Program(
+                    label=f"consumer {number}",
+                    command=program_command("consumer"),
+                    environ=environ,
+                )
+                for number in range(1, self._settings.workers + 1)
+            ),
+        ]
+        self._children = [Child(program, self._around.clock) for program in programs]
+        for child in self._children:
+            child.start()
+        stop = self._around.stop
+        facts = [child.wait_until_ready(READY_TIMEOUT_MS, stop) for child in self._children]
+        return None not in facts
+
+    def supervise(self) -> None:
+        """Restart programs that die, with back-off, until the stop signal.
+
+        Raises:
+            ServerError: the private server ended; nothing of the fleet is left to save.
+        """
+        while not self._around.stop.wait(_LOOK_S):
+            self.look()
+
+    def look(self) -> None:
+        """One look at everything that runs; see `supervise`."""
+        if self._server is not None and not self._server.is_running:
+            raise ServerError("the private server ended; everything it held is gone")
+        for child in self._children:
+            pid = child.pid
+            exit_code = child.look()
+            if exit_code is not None:
+                self._around.events.emit(
+                    "program.lost",
+                    program=child.program.label,
+                    pid=pid,
+                    exit_code=exit_code,
+                    restart_ms=child.series.delay_ms,
+                )
+
+    def stop_programs(self) -> list[str]:
+        """End router and workers within the grace period; labels of those that had to be killed."""
+        clock = self._around.clock
+        give_up_ms = clock.monotonic_ms() + self._settings.grace_ms + _EXIT_MARGIN_MS
+        for child in self._children:
+            child.ask_to_stop()
+        killed = [
+            child.program.label
+            for child in self._children
+            if not child.end(give_up_ms - clock.monotonic_ms())
+        ]
+        self._children = []
+        return killed
+
+    def stop(self) -> None:
+        """End everything. May be called twice, and after a start that failed half-way."""
+        self.stop_programs()
+        server, self._server = self._server, None
+        if server is not None:
+            server.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()

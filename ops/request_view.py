@@ -1,0 +1,95 @@
+"""Everything the server still knows of one request."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from ..broker import requests
+from ..broker.blocking import BlockingExecutor
+from ..wire.keys import ModelKeys
+from ..wire.limits import JOURNAL_LINES_MAX
+from ..wire.reply import Reply, decode_reply
+from ..wire.states import State
+
+_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestView:
+    """What is known of a request.
+
+    Attributes:
+        model, tenant, id: which one.
+        state: where it stands. One that no router has looked at yet is `unknown` too.
+        deadline_ms: server time by which an open request is answered; None where it is not open.
+        reply: the reply while it is kept.
+        journal: its line in the journal; answers are only sampled there, errors always are.
+    """
+
+    model: str
+    tenant: str
+    id: str
+    state: State
+    deadline_ms: float | None = None
+    reply: Reply | None = None
+    journal: Mapping[str, Any] | None = field(default=None)
+
+
+def view_request(
+    executor: BlockingExecutor, keys: ModelKeys, tenant: str, request_id: str
+) -> RequestView:
+    """Look a request up; takes nothing away.
+
+    Raises:
+        ServerError: the server failed.
+        ValueError: a foreign hand wrote under the reply key.
+    """
+    # In the order of a request's life, so that it cannot slip through between two reads.
+    deadline_ms, status, raw = executor.run_all(
+        [
+            requests.deadline(keys, tenant, request_id),
+            requests.tombstone(keys, tenant, request_id),
+            requests.reply(keys, tenant, request_id),
+        ]
+    )
+    return RequestView(
+        model=keys.model,
+        tenant=tenant,
+        id=request_id,
+        state=state_of(deadline_ms, status, raw),
+        deadline_ms=deadline_ms,
+        reply=None if raw is None else decode_reply(raw),
+        journal=_find_line(executor, keys, tenant, request_id) if status is not None else None,
+    )
+
+
+def state_of(deadline_ms: float | None, status: str | None, reply: bytes | None) -> State:
+    """The state of a request from its entry in `due`, its tombstone and its reply."""
+    if status is not None:
+        return State(status)
+    if deadline_ms is not None:
+        return State.ACCEPTED
+    return State.UNKNOWN if reply is None else State.REFUSED
+
+
+def _find_line(
+    executor: BlockingExecutor, keys: ModelKeys, tenant: str, request_id: str
+) -> Mapping[str, Any] | None:
+    lines = _journal(executor, keys)
+    wanted = (tenant, request_id)
+    return next((line for line in lines if (line.get("tenant"), line.get("id")) == wanted), None)
+
+
+def _journal(executor: BlockingExecutor, keys: ModelKeys) -> Iterator[Mapping[str, Any]]:
+    """The journal's lines, the oldest first, read in pages."""
+    start = "-"
+    for _ in range(0, 2 * JOURNAL_LINES_MAX, _PAGE):
+        entries = executor.run(requests.waiting(keys.journal, start, _PAGE))
+        if not entries:
+            return
+        for _, flat in entries:
+            if flat is not None and flat[0] == b"line":
+                yield orjson.loads(flat[1])
+        start = "(" + entries[-1][0].decode()

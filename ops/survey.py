@@ -1,0 +1,151 @@
+"""The state of a fleet, read from the server: what is deployed, what waits, who serves it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import orjson
+
+from ..broker import fleet, requests
+from ..broker.blocking import BlockingExecutor
+from ..wire.deployment import Deployment, VersionRecord
+from ..wire.errors import SettingsError
+from ..wire.keys import ModelKeys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStatus:
+    """A live worker as it announced itself.
+
+    Attributes:
+        name: its name.
+        versions: version → what it says of it: `state`, and `reason` where it refused.
+        facts: everything else that it announced, as text.
+    """
+
+    name: str
+    versions: Mapping[str, Mapping[str, Any]]
+    facts: Mapping[str, str]
+
+    def state_of(self, version: str) -> str:
+        """What the worker says of a version; `not loaded` where it says nothing."""
+        return str(self.versions.get(version, {}).get("state", "not loaded"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionStatus:
+    """A deployed version; `entries` maps a bucket's edge to its entries, waiting and taken."""
+
+    version: str
+    stable: bool
+    ready_workers: int
+    entries: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelStatus:
+    """A deployed model. `fault` says why its deploy record cannot be read; else it is empty."""
+
+    model: str
+    epoch: int = 0
+    intake: str = ""
+    tenants: Sequence[str] = ()
+    open_requests: int = 0
+    versions: Sequence[VersionStatus] = ()
+    workers: Sequence[WorkerStatus] = ()
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetStatus:
+    """A fleet at one moment. Memory in bytes; `memory_bytes_max` is 0 where there is no limit."""
+
+    namespace: str
+    server_version: str
+    memory_bytes: int
+    memory_bytes_max: int
+    models: Sequence[ModelStatus]
+
+    def to_json(self) -> dict[str, Any]:
+        """The map that `status --json` prints."""
+        return asdict(self)
+
+
+def survey(executor: BlockingExecutor, namespace: str) -> FleetStatus:
+    """Read the whole fleet; a model whose record cannot be read is listed with its fault.
+
+    Raises:
+        ServerError: the server failed.
+    """
+    info, names = executor.run_all([fleet.server_info(), fleet.models(namespace)])
+    return FleetStatus(
+        namespace=namespace,
+        server_version=info.version,
+        memory_bytes=info.used_memory,
+        memory_bytes_max=info.maxmemory,
+        models=[_survey_model(executor, ModelKeys(namespace, name)) for name in names],
+    )
+
+
+def _survey_model(executor: BlockingExecutor, keys: ModelKeys) -> ModelStatus:
+    deploy_hash, tenants, open_requests, living = executor.run_all(
+        [
+            fleet.deploy_hash(keys),
+            fleet.tenants(keys),
+            requests.open_requests(keys),
+            fleet.living(keys),
+        ]
+    )
+    try:
+        deployment = Deployment.from_hash(keys.model, deploy_hash)
+    except SettingsError as error:
+        return ModelStatus(model=keys.model, open_requests=open_requests, fault=str(error))
+    if deployment is None:
+        return ModelStatus(model=keys.model, fault="enlisted, but not deployed")
+    announced = executor.run_all([fleet.announcement(keys, worker) for worker in living])
+    workers = [read_worker(name, fields) for name, fields in zip(living, announced, strict=True)]
+    return ModelStatus(
+        model=keys.model,
+        epoch=deployment.epoch,
+        intake=deployment.intake,
+        tenants=tenants,
+        open_requests=open_requests,
+        versions=[
+            _survey_version(executor, keys, deployment, record, workers)
+            for record in deployment.versions.values()
+        ],
+        workers=workers,
+    )
+
+
+def read_worker(name: str, announcement: Mapping[str, bytes]) -> WorkerStatus:
+    """Read what a worker announced."""
+    return WorkerStatus(
+        name=name,
+        versions=orjson.loads(announcement.get("lanes", b"{}")),
+        facts={
+            field: value.decode(errors="replace")
+            for field, value in sorted(announcement.items())
+            if field != "lanes"
+        },
+    )
+
+
+def _survey_version(
+    executor: BlockingExecutor,
+    keys: ModelKeys,
+    deployment: Deployment,
+    record: VersionRecord,
+    workers: Sequence[WorkerStatus],
+) -> VersionStatus:
+    streams = fleet.queue_streams(keys, record)
+    lengths = executor.run_all([requests.stream_length(stream) for stream in streams])
+    entries = dict.fromkeys(record.limits.buckets, 0)
+    for stream, length in zip(streams, lengths, strict=True):
+        entries[int(stream.rpartition(":")[2])] += length
+    return VersionStatus(
+        version=record.version,
+        stable=record.version == deployment.stable,
+        ready_workers=sum(worker.state_of(record.version) == "ready" for worker in workers),
+        entries=entries,
+    )

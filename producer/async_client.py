@@ -1,0 +1,340 @@
+"""The asyncio client: everything that a caller can do, with one connection and one subscription.
+
+`producer/client.py` is a blocking face on it; there is no second copy of the logic.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from functools import lru_cache
+from types import TracebackType
+from typing import Any, Literal, Self, Unpack, overload
+
+from ..broker import fleet, requests
+from ..broker.commands import Command
+from ..broker.errors import TransientError, UnreachableError
+from ..broker.looping import LoopingExecutor
+from ..wire.errors import BatchfleetError, ErrorKind, ProtocolError, RequestError, ServerError
+from ..wire.keys import ModelKeys
+from ..wire.names import require_name
+from ..wire.reply import Reply, decode_reply
+from ..wire.request import Request
+from ..wire.states import State
+from .back_off import BackOff
+from .errors import ClientClosedError
+from .options import NO_OPTIONS, OptionFields, Options, RequestIds, patience_s
+from .removal import ReplyRemover
+from .result import Handle, HandleLike, Result, as_handle
+from .target import find_target
+from .waiter import Waiter
+
+CONCURRENCY_MAX = 10_000
+_MODELS_MAX = 1024
+# How many answers `map` holds back while the next one in order is still running.
+_AHEAD = 4
+
+
+class AsyncClient:
+    """Sends requests to a fleet and hands over its answers.
+
+    Belongs to the event loop that first uses it. Any number of tasks may share it: all their
+    requests go through one connection, all their answers come through one subscription.
+
+    Args:
+        redis_url: the server; None = `BATCHFLEET_REDIS_URL` or the settings file.
+        namespace: the fleet; None = as set, else `bf`.
+        tenant: for whom requests are made; None = as set, else `default`.
+        keep: leave replies in the server until they expire, so that others can read them too.
+            Otherwise a reply is removed soon after it was handed over.
+
+    Raises:
+        SettingsError: no server is named.
+    """
+
+    def __init__(
+        self,
+        redis_url: str | None = None,
+        *,
+        namespace: str | None = None,
+        tenant: str | None = None,
+        keep: bool = False,
+    ) -> None:
+        target = find_target(redis_url, namespace, tenant)
+        self._namespace = target.namespace
+        self._tenant = target.tenant
+        self._keep = keep
+        self._ids = RequestIds()
+        self._executor = LoopingExecutor(target.redis_url, "batchfleet-client")
+        self._waiter = Waiter(
+            target.redis_url, "batchfleet-client-waiter", self._tenant, self._executor
+        )
+        self._remover = ReplyRemover(self._executor, self._tenant)
+        self._keys = lru_cache(_MODELS_MAX)(self._make_keys)
+        self._is_closed = False
+
+    @property
+    def waiting(self) -> int:
+        """Callers that wait for an answer now."""
+        return self._waiter.waits
+
+    async def submit(self, model: str, inputs: Any, **fields: Unpack[OptionFields]) -> Handle:
+        """Add a request and return without waiting for its answer.
+
+        Args:
+            model: name of a deployed model.
+            inputs: a text, a list of texts, an array (first axis = rows), or a mapping name →
+                array or list of texts.
+            fields: see `Options`.
+
+        Raises:
+            CallerError: `unknown_model`; `bad_inputs`; `bad_request`.
+            ServerError: the server refused, or cannot be reached; the outcome is unknown then.
+            ClientClosedError: closed.
+        """
+        keys, request, options = self._prepare(model, inputs, fields)
+        entry_id = await self._add(keys, request, options.patience_s)
+        return Handle(model, request.id, entry_id, options.timeout_ms)
+
+    async def result(self, handle: HandleLike, timeout_s: float | None = None) -> Result:
+        """Wait for the answer to a submitted request.
+
+        Args:
+            handle: of `submit`, or (model, id).
+            timeout_s: how long to wait; None = the request's time-out and 5 s.
+
+        Raises:
+            RequestError: what the reply carries; or `unknown_request`: it is finished, but its
+                reply was handed over already or has expired.
+            WaitTimeoutError: no answer in time; the request goes on.
+            ServerError: the server refused, or cannot be reached.
+            ClientClosedError: closed.
+        """
+        known = as_handle(handle)
+        keys = self._keys_of(known)
+        seconds = patience_s(known.timeout_ms) if timeout_s is None else timeout_s
+        wait = await self._waiter.expect(keys, known.id, seconds)
+        self._waiter.look(wait)
+        return self._hand_over(keys, await self._waiter.outcome(wait, seconds))
+
+    async def infer(self, model: str, inputs: Any, **fields: Unpack[OptionFields]) -> Result:
+        """Submit and wait for the answer, as long as the request's time-out and 5 s.
+
+        Arguments are those of `submit`, errors those of `submit` and `result`.
+        """
+        keys, request, options = self._prepare(model, inputs, fields)
+        wait = await self._waiter.expect(keys, request.id, options.patience_s)
+        try:
+            await self._add(keys, request, options.patience_s)
+        except BaseException:
+            self._waiter.forget(wait)
+            raise
+        if options.id is not None:
+            self._waiter.look(wait, is_repeat=True)
+        return self._hand_over(keys, await self._waiter.outcome(wait, options.patience_s))
+
+    async def poll(self, handle: HandleLike) -> Result | None:
+        """The answer if it is there, else None; does not wait. Errors are those of `result`."""
+        known = as_handle(handle)
+        keys = self._keys_of(known)
+        status, raw = await self._read(
+            requests.tombstone(keys, self._tenant, known.id),
+            requests.reply(keys, self._tenant, known.id),
+        )
+        if raw is not None:
+            return self._hand_over(keys, _decode(raw, known.id))
+        if status is not None:
+            text = f"{known.id} finished as {status}; its reply was handed over or has expired"
+            raise RequestError.of(ErrorKind.UNKNOWN_REQUEST, text)
+        return None
+
+    async def status(self, handle: HandleLike) -> State:
+        """Where a request stands; takes nothing.
+
+        A request that no router has looked at yet is `submitted` to whom has its handle, and
+        `unknown` to others.
+        """
+        known = as_handle(handle)
+        keys = self._keys_of(known)
+        # In the order of a request's life, so that it cannot slip through between two reads.
+        start = (known.entry_id or b"0").decode()
+        entries, deadline, status, raw = await self._read(
+            requests.waiting(keys.ingress(self._tenant), start, 1),
+            requests.deadline(keys, self._tenant, known.id),
+            requests.tombstone(keys, self._tenant, known.id),
+            requests.reply(keys, self._tenant, known.id),
+        )
+        if status is not None:
+            return State(status)
+        if deadline is not None:
+            return State.ACCEPTED
+        if raw is not None:
+            return State.REFUSED
+        is_submitted = bool(entries) and entries[0][0] == known.entry_id
+        return State.SUBMITTED if is_submitted else State.UNKNOWN
+
+    @overload
+    def map(
+        self,
+        model: str,
+        many_inputs: Iterable[Any],
+        *,
+        concurrency: int = 64,
+        return_errors: Literal[False] = False,
+        **fields: Unpack[OptionFields],
+    ) -> AsyncIterator[Result]: ...
+
+    @overload
+    def map(
+        self,
+        model: str,
+        many_inputs: Iterable[Any],
+        *,
+        concurrency: int = 64,
+        return_errors: bool,
+        **fields: Unpack[OptionFields],
+    ) -> AsyncIterator[Result | BatchfleetError]: ...
+
+    async def map(
+        self,
+        model: str,
+        many_inputs: Iterable[Any],
+        *,
+        concurrency: int = 64,
+        return_errors: bool = False,
+        **fields: Unpack[OptionFields],
+    ) -> AsyncIterator[Result | BatchfleetError]:
+        """Infer each of many inputs, `concurrency` at a time; answers come in input order.
+
+        `many_inputs` is read as the work goes on, so it may be endless. An error ends the whole,
+        and what is still running is not waited for; with `return_errors` it is yielded in place.
+        """
+        if "id" in fields:
+            raise TypeError("one id cannot stand for many requests")
+        if not 1 <= concurrency <= CONCURRENCY_MAX:
+            raise ValueError(f"concurrency must lie in 1 to {CONCURRENCY_MAX}")
+        slots = asyncio.Semaphore(concurrency)
+        window: deque[asyncio.Task[Result]] = deque()
+        try:
+            for inputs in many_inputs:
+                await slots.acquire()
+                task = asyncio.create_task(self.infer(model, inputs, **fields))
+                task.add_done_callback(lambda _: slots.release())
+                window.append(task)
+                while window and (window[0].done() or len(window) >= _AHEAD * concurrency):
+                    yield await _outcome(window.popleft(), return_errors=return_errors)
+            while window:
+                yield await _outcome(window.popleft(), return_errors=return_errors)
+        finally:
+            for task in window:
+                task.cancel()
+            await asyncio.gather(*window, return_exceptions=True)
+
+    def _prepare(
+        self, model: str, inputs: Any, fields: OptionFields
+    ) -> tuple[ModelKeys, Request, Options]:
+        if self._is_closed:
+            raise ClientClosedError("the client was closed")
+        options = Options(**fields) if fields else NO_OPTIONS
+        return self._keys(model), options.to_request(self._ids.new(), inputs), options
+
+    def _keys_of(self, handle: Handle) -> ModelKeys:
+        if self._is_closed:
+            raise ClientClosedError("the client was closed")
+        require_name("id", handle.id)
+        return self._keys(handle.model)
+
+    def _make_keys(self, model: str) -> ModelKeys:
+        return ModelKeys(self._namespace, require_name("model", model))
+
+    async def _add(self, keys: ModelKeys, request: Request, within_s: float) -> bytes:
+        command = requests.submit(keys, self._tenant, request)
+        try:
+            entry_id = await self._executor.run(command)
+        except (UnreachableError, TransientError):
+            if self._is_closed:
+                raise ClientClosedError("the client was closed") from None
+            if not self._executor.was_reachable:
+                raise
+            # Whether it was added is unknown; added twice under one id, it still runs once.
+            await self._wait_until_reachable(within_s)
+            entry_id = await self._executor.run(command)
+        if entry_id is None:
+            raise RequestError.of(
+                ErrorKind.UNKNOWN_MODEL,
+                f"{keys.model} is not deployed in namespace {keys.namespace} for tenant "
+                f"{self._tenant}; `batchfleet deploy {keys.model}/VERSION`",
+            )
+        return entry_id
+
+    async def _wait_until_reachable(self, within_s: float) -> None:
+        back_off = BackOff()
+        try:
+            async with asyncio.timeout(within_s):
+                while True:
+                    await back_off.pause()
+                    if await self._is_reachable():
+                        return
+        except TimeoutError as error:
+            raise UnreachableError(f"no answer from the server for {within_s:g} s") from error
+
+    async def _is_reachable(self) -> bool:
+        try:
+            await self._executor.run(fleet.ping())
+        except (UnreachableError, TransientError):
+            if self._is_closed:
+                raise ClientClosedError("the client was closed") from None
+            return False
+        return True
+
+    async def _read(self, *commands: Command[Any]) -> list[Any]:
+        answers = await self._executor.run_each(commands)
+        for answer in answers:
+            if isinstance(answer, ServerError):
+                raise answer
+        return answers
+
+    def _hand_over(self, keys: ModelKeys, reply: Reply) -> Result:
+        if not self._keep:
+            self._remover.add(keys, reply.id)
+        error = reply.to_error()
+        if error is not None:
+            raise error
+        return Result(reply)
+
+    async def close(self) -> None:
+        """End what waits with `ClientClosedError` and disconnect. May be called twice."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self._waiter.close()
+        await self._remover.close()
+        await self._executor.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+def _decode(raw: bytes, request_id: str) -> Reply:
+    try:
+        return decode_reply(raw)
+    except ValueError as error:
+        raise ProtocolError(f"the reply to {request_id}: {error}") from error
+
+
+async def _outcome(
+    task: "asyncio.Task[Result]", *, return_errors: bool
+) -> Result | BatchfleetError:
+    try:
+        return await task
+    except BatchfleetError as error:
+        if return_errors:
+            return error
+        raise

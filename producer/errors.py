@@ -1,0 +1,21 @@
+"""What a client raises by itself; what a reply carries is in `wire/errors.py`.
+
+    BatchfleetError
+    ├── WaitTimeoutError      no answer within the caller's own patience; the request goes on
+    └── ClientClosedError     the client was closed, before or during the call
+
+Neither ends the request: it goes on in the fleet.
+"""
+
+from ..wire.errors import BatchfleetError
+
+
+class WaitTimeoutError(BatchfleetError):
+    """No answer came within the time that the caller wanted to wait.
+
+    The request goes on in the fleet: ask again by `result`, `poll` or `status`.
+    """
+
+
+class ClientClosedError(BatchfleetError):
+    """The client was closed; requests that it had submitted go on in the fleet."""

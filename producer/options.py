@@ -1,0 +1,125 @@
+"""What a caller says about a request, and the request entry that is made of it."""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
+
+import orjson
+
+from ..wire.codec import JSON, MSGPACK, encode_body
+from ..wire.limits import NOTIFY_PREFIX_LENGTH, TIMEOUT_MS_DEFAULT
+from ..wire.names import require_name
+from ..wire.request import Request
+from ..wire.tensors import encode_inputs
+
+# How much longer than the request's own time-out a caller waits for the fleet to report it.
+_GRACE_MS = 5_000
+_ID_CHARACTERS = 32
+
+Accept = Literal["application/json", "application/msgpack"]
+Priority = Literal["high", "normal", "low"]
+
+
+class OptionFields(TypedDict, total=False):
+    """The keyword options of `submit`, `infer` and `map`; `Options` explains them."""
+
+    id: str | None
+    version: str | None
+    parameters: Mapping[str, Any] | None
+    outputs: Sequence[str] | None
+    priority: Priority
+    timeout_ms: int | None
+    result_ttl_ms: int | None
+    length: int | None
+    truncate: Literal["end", "refuse"] | None
+    meta: str | None
+    traceparent: str | None
+    accept: Accept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a caller may say about a request. None = what the deployment says.
+
+    Attributes:
+        id: the caller's own id, a name. A repeated one joins the request that has it already and
+            is not run again. None = a new one.
+        version: the version to run; None = the stable one.
+        parameters: for the model.
+        outputs: names of the outputs wanted; None = all.
+        priority: before or after whom it is served.
+        timeout_ms: how long the fleet may take.
+        result_ttl_ms: how long the reply is kept.
+        length: tokens of the longest row, if known; saves the router an estimate.
+        truncate: `end` cuts rows that are too long, `refuse` answers `too_long`.
+        meta: at most 1 kB of text that comes back with the reply.
+        traceparent: W3C trace context.
+        accept: encoding of the reply.
+    """
+
+    id: str | None = None
+    version: str | None = None
+    parameters: Mapping[str, Any] | None = None
+    outputs: Sequence[str] | None = None
+    priority: Priority = "normal"
+    timeout_ms: int | None = None
+    result_ttl_ms: int | None = None
+    length: int | None = None
+    truncate: Literal["end", "refuse"] | None = None
+    meta: str | None = None
+    traceparent: str | None = None
+    accept: Accept = "application/msgpack"
+
+    @property
+    def patience_s(self) -> float:
+        """How long a caller waits who names no time of its own."""
+        return patience_s(self.timeout_ms)
+
+    def to_request(self, request_id: str, inputs: Any) -> Request:
+        """The request entry.
+
+        Raises:
+            CallerError: `bad_inputs` where `inputs` cannot be put on the wire; `bad_request` where
+                an id is not a name.
+        """
+        body, rows = encode_inputs(inputs)
+        parameters = self.parameters
+        return Request(
+            id=request_id if self.id is None else require_name("id", self.id),
+            inputs=encode_body(body, MSGPACK),
+            content_type=MSGPACK,
+            accept=None if self.accept == MSGPACK else JSON,
+            version=self.version,
+            outputs=None if self.outputs is None else ",".join(self.outputs),
+            parameters=None if parameters is None else orjson.dumps(parameters),
+            priority=self.priority,
+            timeout_ms=self.timeout_ms,
+            result_ttl_ms=self.result_ttl_ms,
+            length=self.length,
+            rows=rows if rows > 1 else None,
+            truncate=self.truncate,
+            meta=self.meta,
+            traceparent=self.traceparent,
+        )
+
+
+def patience_s(timeout_ms: int | None) -> float:
+    """How long to wait for a request with this time-out (None = the contract's default)."""
+    return ((timeout_ms or TIMEOUT_MS_DEFAULT) + _GRACE_MS) / 1000
+
+
+NO_OPTIONS = Options()
+
+
+class RequestIds:
+    """Ids of one client. All start alike, so that one channel per model tells of all replies."""
+
+    def __init__(self, token_hex: Callable[[int], str] = secrets.token_hex) -> None:
+        self._token_hex = token_hex
+        self._prefix = token_hex(NOTIFY_PREFIX_LENGTH // 2)
+        self._bytes = (_ID_CHARACTERS - NOTIFY_PREFIX_LENGTH) // 2
+
+    def new(self) -> str:
+        """An id that nobody else has."""
+        return self._prefix + self._token_hex(self._bytes)

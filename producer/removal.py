@@ -1,0 +1,60 @@
+"""Removing replies that were handed over, many with one command."""
+
+import asyncio
+from contextlib import suppress
+
+from ..broker import requests
+from ..broker.looping import LoopingExecutor
+from ..wire.errors import ServerError
+from ..wire.keys import ModelKeys
+
+_GATHER_S = 0.05
+_BATCH_MAX = 256
+_CLOSE_TIMEOUT_S = 1.0
+
+
+class ReplyRemover:
+    """Gathers ids for 50 ms or until there are 256, then unlinks their reply keys."""
+
+    def __init__(self, executor: LoopingExecutor, tenant: str) -> None:
+        self._executor = executor
+        self._tenant = tenant
+        # A dict for its order and because several callers may have waited for one reply.
+        self._gathered: dict[ModelKeys, dict[str, None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._running: set[asyncio.Task[None]] = set()
+
+    def add(self, keys: ModelKeys, request_id: str) -> None:
+        """Remove this reply soon."""
+        ids = self._gathered.setdefault(keys, {})
+        ids[request_id] = None
+        if len(ids) == _BATCH_MAX:
+            self._start()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_GATHER_S, self._start)
+
+    def _start(self) -> None:
+        task = asyncio.create_task(self._remove_gathered(), name="batchfleet unlink")
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _remove_gathered(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        gathered, self._gathered = self._gathered, {}
+        for keys, ids in gathered.items():
+            for batch in _batches(list(ids)):
+                command = requests.forget_replies(keys, self._tenant, batch)
+                # A reply that cannot be removed expires by itself; nobody waits for this.
+                with suppress(ServerError):
+                    await self._executor.run(command)
+
+    async def close(self) -> None:
+        """Remove what is left, within a second."""
+        self._start()
+        await asyncio.wait(self._running, timeout=_CLOSE_TIMEOUT_S)
+
+
+def _batches(ids: list[str]) -> list[list[str]]:
+    return [ids[at : at + _BATCH_MAX] for at in range(0, len(ids), _BATCH_MAX)]

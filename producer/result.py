@@ -1,0 +1,120 @@
+"""What a caller gets: a handle for a submitted request, a result for an answered one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ..wire.errors import CallerError, ProtocolError
+from ..wire.reply import Reply
+from ..wire.tensors import Column, decode_columns
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """A submitted request. Model and id are all that `result`, `poll` and `status` need.
+
+    `entry_id` is its place in the ingress stream; where it is None, `status` cannot tell
+    `submitted` from `unknown`.
+    """
+
+    model: str
+    id: str
+    entry_id: bytes | None = None
+    timeout_ms: int | None = None
+
+
+HandleLike = Handle | tuple[str, str]
+"""A handle, or (model, id) of a request that somebody else submitted."""
+
+
+def as_handle(handle: HandleLike) -> Handle:
+    """The handle of either form."""
+    return handle if isinstance(handle, Handle) else Handle(*handle)
+
+
+class Result:
+    """An answer. Outputs are decoded when first looked at; arrays are read-only, copy to change."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+
+    @property
+    def id(self) -> str:
+        """The request's id."""
+        return self._reply.id
+
+    @property
+    def model(self) -> str:
+        """The model that answered."""
+        return self._reply.model
+
+    @property
+    def version(self) -> str:
+        """The version that answered."""
+        return self._reply.version
+
+    @property
+    def meta(self) -> str | None:
+        """What the caller sent along as `meta`."""
+        return self._reply.meta
+
+    @property
+    def trace_id(self) -> str | None:
+        """The trace that the caller's `traceparent` named."""
+        return self._reply.trace_id
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the fleet noticed, such as truncated rows."""
+        return self._reply.warnings
+
+    @property
+    def usage(self) -> Mapping[str, Any]:
+        """What it cost; `wire.reply.Usage` names the parts."""
+        return self._reply.usage
+
+    @property
+    def receipt(self) -> Mapping[str, Any]:
+        """How it was served; `wire.reply.Receipt` names the parts."""
+        return self._reply.receipt
+
+    @cached_property
+    def outputs(self) -> dict[str, Column]:
+        """Output name → array (first axis = rows in input order), or list of strings or bytes.
+
+        Raises:
+            ProtocolError: the fleet sent something that is no tensor.
+        """
+        if self._reply.outputs is None:
+            return {}
+        try:
+            return decode_columns(self._reply.outputs)
+        except CallerError as error:
+            raise ProtocolError(f"outputs of {self.id}: {error.message}") from error
+
+    @property
+    def output(self) -> Column:
+        """The one output.
+
+        Raises:
+            ValueError: there are several, or none.
+        """
+        if len(self.outputs) != 1:
+            raise ValueError(f"the outputs are {sorted(self.outputs)}; take one from `outputs`")
+        return next(iter(self.outputs.values()))
+
+    @property
+    def text(self) -> str:
+        """The one text of the one output.
+
+        Raises:
+            ValueError: there are several outputs or rows, or they are not text.
+        """
+        column = self.output
+        if not isinstance(column, list) or len(column) != 1 or not isinstance(column[0], str):
+            raise ValueError("the output is not one text; look at `output`")
+        return column[0]
+
+    def __repr__(self) -> str:
+        return f"<Result {self.id} of {self.model}/{self.version}>"

@@ -1,0 +1,377 @@
+"""One waiter for all requests of a client: a subscription brings replies, the keys are the truth.
+
+A reply under its key is the truth; a notification only says it sooner, and carries small replies
+whole. So that a lost one loses nothing, keys are read again whenever the server has confirmed a
+channel (first, and after each reconnect), and every `_CHECK_S`.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgpack
+
+from ..broker import requests
+from ..broker.commands import Command
+from ..broker.errors import TransientError, UnreachableError
+from ..broker.looping import LoopingExecutor, Subscription
+from ..wire.codec import is_whole_reply
+from ..wire.errors import ErrorKind, ProtocolError, RequestError, ServerError
+from ..wire.keys import ModelKeys
+from ..wire.reply import Reply, decode_reply
+from .back_off import BackOff
+from .errors import ClientClosedError, WaitTimeoutError
+
+WAITS_MAX = 100_000
+# Ids of a client share one channel per model; each other channel is for ids that callers gave.
+CHANNELS_MAX = 256
+_CHECK_S = 5.0
+_SOON_S = 0.25
+_LOOK_MAX = 128
+_CONFIRM_S = 10.0
+
+
+@dataclass(slots=True, eq=False)
+class _Channel:
+    """A channel, and the ids waited for that it tells of.
+
+    A polled one is not subscribed to, since there are too many; the keys of its ids are read every
+    `_SOON_S` instead.
+    """
+
+    keys: ModelKeys
+    name: str
+    is_polled: bool
+    confirmed: asyncio.Event = field(default_factory=asyncio.Event)
+    failure: BaseException | None = None
+    entries: dict[str, "_Entry"] = field(default_factory=dict)
+
+    @property
+    def is_ready(self) -> bool:
+        return self.is_polled or (self.failure is None and self.confirmed.is_set())
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    """One id that somebody waits for.
+
+    `is_repeat`: the id was there before perhaps, so that a refusal under the key may be an old
+    one. `misses` counts looks that found it finished but its reply gone.
+    """
+
+    channel: _Channel
+    request_id: str
+    futures: set["asyncio.Future[Reply]"] = field(default_factory=set)
+    is_open: bool = True
+    is_repeat: bool = False
+    misses: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Wait:
+    """One caller's place in the table; give it to `outcome` or to `forget`."""
+
+    entry: _Entry
+    future: "asyncio.Future[Reply]"
+
+
+class Waiter:
+    """The table of waits. Belongs to one event loop; starts its tasks when first used."""
+
+    def __init__(self, redis_url: str, name: str, tenant: str, executor: LoopingExecutor) -> None:
+        self._tenant = tenant
+        self._executor = executor
+        self._subscription = Subscription(redis_url, name, self._receive)
+        self._channels: dict[str, _Channel] = {}
+        self._listening: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
+        self._waits = 0
+        self._asked: dict[_Entry, None] = {}
+        self._ask_event = asyncio.Event()
+        self._back_off = BackOff()
+        self._is_closed = False
+
+    @property
+    def waits(self) -> int:
+        """Callers that wait now."""
+        return self._waits
+
+    async def expect(self, keys: ModelKeys, request_id: str, within_s: float) -> Wait:
+        """Enter the table; from now on no answer to this id is missed.
+
+        The first time for a channel takes a round trip, and no longer than `within_s`.
+
+        Raises:
+            FleetError: `busy`, too many wait already.
+            ServerError: the server cannot be reached or does not let us subscribe.
+            ClientClosedError: closed.
+        """
+        name = keys.channel(self._tenant, request_id)
+        while (channel := self._channels.get(name)) is None or not channel.is_ready:
+            await self._confirm(channel or self._open_channel(keys, name), within_s)
+        if self._waits >= WAITS_MAX:
+            raise RequestError.of(ErrorKind.BUSY, f"{WAITS_MAX} callers wait in this client")
+        entry = channel.entries.get(request_id)
+        if entry is None:
+            entry = channel.entries[request_id] = _Entry(channel, request_id)
+            if channel.is_polled:
+                self._ask_soon(entry)
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        entry.futures.add(future)
+        self._waits += 1
+        return Wait(entry, future)
+
+    async def outcome(self, wait: Wait, timeout_s: float) -> Reply:
+        """Wait for the terminal reply.
+
+        Raises:
+            WaitTimeoutError: none came in time; the request goes on.
+            CallerError: `unknown_request`, it is finished but its reply is gone.
+            ClientClosedError: closed.
+        """
+        timer = asyncio.get_running_loop().call_later(timeout_s, _expire, wait, timeout_s)
+        try:
+            return await wait.future
+        finally:
+            timer.cancel()
+            self.forget(wait)
+
+    def forget(self, wait: Wait) -> None:
+        """Leave the table without an outcome."""
+        entry, future = wait.entry, wait.future
+        self._waits -= 1
+        if entry.is_open:
+            entry.futures.discard(future)
+            if not entry.futures:
+                self._leave(entry)
+        if future.done() and not future.cancelled():
+            future.exception()  # seen, even where its caller had left already
+
+    def look(self, wait: Wait, *, is_repeat: bool = False) -> None:
+        """Read the reply key at once: the answer may be there already.
+
+        Args:
+            wait: whose.
+            is_repeat: the id was just added again, so that a refusal there may be an old one.
+        """
+        if wait.entry.is_open:
+            wait.entry.is_repeat = is_repeat
+            self._ask(wait.entry)
+
+    async def close(self) -> None:
+        """End every wait with `ClientClosedError`. May be called twice."""
+        self._is_closed = True
+        tasks = [task for task in (self._listening, self._checking) if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        self._fail_all(ClientClosedError("the client was closed"))
+        await self._subscription.close()
+
+    def _open_channel(self, keys: ModelKeys, name: str) -> _Channel:
+        if self._is_closed:
+            raise ClientClosedError("the client was closed")
+        if len(self._channels) >= CHANNELS_MAX:
+            self._drop_idle_channel()
+        channel = _Channel(keys, name, is_polled=len(self._channels) >= CHANNELS_MAX)
+        self._channels[name] = channel
+        if not channel.is_polled:
+            self._subscription.add(name)
+        if self._listening is None:
+            self._listening = self._start(self._listen())
+        if self._checking is None:
+            self._checking = self._start(self._check())
+        return channel
+
+    def _drop_idle_channel(self) -> None:
+        for name, channel in self._channels.items():
+            if channel.is_ready and not channel.entries:
+                del self._channels[name]
+                self._subscription.remove(name)
+                return
+
+    async def _confirm(self, channel: _Channel, within_s: float) -> None:
+        if channel.is_polled:
+            return
+        try:
+            async with asyncio.timeout(min(within_s, _CONFIRM_S)):
+                await channel.confirmed.wait()
+        except TimeoutError as error:
+            raise UnreachableError("the server did not confirm a subscription") from error
+        if channel.failure is not None:
+            raise channel.failure
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.create_task(work, name="batchfleet waiter")
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        """Nobody would be told of an answer any more; the next caller starts it again."""
+        if task is self._listening:
+            self._listening = None
+        else:
+            self._checking = None
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._fail_all(error)
+
+    async def _listen(self) -> None:
+        """Keep the subscription up; ends with an error that trying again would not mend."""
+        while True:
+            try:
+                await self._subscription.run()
+            except (UnreachableError, TransientError) as error:
+                if not self._executor.was_reachable:
+                    self._fail_unconfirmed(error)
+            await self._back_off.pause()
+
+    async def _check(self) -> None:
+        """Read the keys that were asked for, and every `_CHECK_S` all."""
+        while True:
+            try:
+                async with asyncio.timeout(_CHECK_S):
+                    await self._ask_event.wait()
+            except TimeoutError:
+                for channel in self._channels.values():
+                    self._asked.update(dict.fromkeys(channel.entries.values()))
+            self._ask_event.clear()
+            while self._asked:
+                batch = list(self._asked)[:_LOOK_MAX]
+                for entry in batch:
+                    del self._asked[entry]
+                await self._read_keys([entry for entry in batch if entry.is_open])
+
+    async def _read_keys(self, entries: Iterable[_Entry]) -> None:
+        entries = list(entries)
+        commands: list[Command[Any]] = []
+        for entry in entries:
+            # The tombstone first: a reply that it knows of and that is not there now is gone.
+            keys = entry.channel.keys
+            commands.append(requests.tombstone(keys, self._tenant, entry.request_id))
+            commands.append(requests.reply(keys, self._tenant, entry.request_id))
+        answers = await self._executor.run_each(commands)
+        for entry, status, raw in zip(entries, answers[::2], answers[1::2], strict=True):
+            if entry.is_open:
+                self._settle(entry, status, raw)
+
+    def _settle(self, entry: _Entry, status: Any, raw: Any) -> None:
+        """Act on what stands under an id's keys."""
+        failure = next((a for a in (status, raw) if isinstance(a, ServerError)), None)
+        if failure is not None:
+            if not isinstance(failure, UnreachableError | TransientError):
+                self._fail(entry, failure)
+            elif entry.channel.is_polled:
+                self._ask_soon(entry)
+            return
+        is_old_refusal = entry.is_repeat and status is None
+        entry.is_repeat = False
+        if raw is not None and not is_old_refusal:
+            self._deliver_read(entry, raw)
+        elif raw is None and status is not None:
+            self._miss(entry, status)
+        elif entry.channel.is_polled:
+            self._ask_soon(entry)
+
+    def _deliver_read(self, entry: _Entry, raw: bytes) -> None:
+        try:
+            reply = decode_reply(raw)
+        except ValueError as error:
+            self._fail(entry, ProtocolError(f"the reply to {entry.request_id}: {error}"))
+            return
+        if (reply.id, reply.tenant) != (entry.request_id, self._tenant):
+            self._fail(entry, ProtocolError(f"the reply to {entry.request_id} is somebody else's"))
+            return
+        self._deliver(entry, reply)
+
+    def _miss(self, entry: _Entry, status: str) -> None:
+        # Another caller may have taken it while its notification was on the way to us.
+        entry.misses += 1
+        if entry.misses == 1:
+            self._ask_soon(entry)
+            return
+        text = f"{entry.request_id} finished as {status}; its reply was handed over or has expired"
+        self._fail(entry, RequestError.of(ErrorKind.UNKNOWN_REQUEST, text))
+
+    def _receive(self, name: str, payload: bytes | None) -> None:
+        """A message of the subscription; None = it is confirmed."""
+        channel = self._channels.get(name)
+        if channel is None:
+            return  # its last caller has left
+        if payload is None:
+            self._back_off.reset()
+            channel.confirmed.set()
+            self._ask_all(channel)
+            return
+        try:
+            for item in msgpack.unpackb(payload, raw=True):
+                self._receive_item(channel, item)
+        except (ValueError, TypeError):
+            self._ask_all(channel)  # unreadable, hence as good as lost: the keys will tell
+
+    def _receive_item(self, channel: _Channel, item: bytes) -> None:
+        if is_whole_reply(item):
+            reply = decode_reply(item)
+            entry = channel.entries.get(reply.id)
+            if entry is not None and reply.tenant == self._tenant:
+                self._deliver(entry, reply)
+            return
+        entry = channel.entries.get(item.decode())
+        if entry is not None:
+            self._ask(entry)
+
+    def _deliver(self, entry: _Entry, reply: Reply) -> None:
+        self._leave(entry)
+        for future in entry.futures:
+            if not future.done():
+                future.set_result(reply)
+
+    def _fail(self, entry: _Entry, error: BaseException) -> None:
+        self._leave(entry)
+        for future in entry.futures:
+            if not future.done():
+                future.set_exception(error)
+
+    def _leave(self, entry: _Entry) -> None:
+        entry.is_open = False
+        channel = entry.channel
+        channel.entries.pop(entry.request_id, None)
+        if channel.is_polled and not channel.entries:
+            self._channels.pop(channel.name, None)
+
+    def _fail_all(self, error: BaseException) -> None:
+        for channel in list(self._channels.values()):
+            for entry in list(channel.entries.values()):
+                self._fail(entry, error)
+        self._drop(self._channels.values(), error)
+
+    def _fail_unconfirmed(self, error: BaseException) -> None:
+        self._drop((c for c in self._channels.values() if not c.is_ready), error)
+
+    def _drop(self, channels: Iterable[_Channel], error: BaseException) -> None:
+        for channel in list(channels):
+            channel.failure = error
+            channel.confirmed.set()
+            del self._channels[channel.name]
+            self._subscription.remove(channel.name)
+
+    def _ask_all(self, channel: _Channel) -> None:
+        for entry in channel.entries.values():
+            self._ask(entry)
+
+    def _ask(self, entry: _Entry) -> None:
+        self._asked[entry] = None
+        self._ask_event.set()
+
+    def _ask_soon(self, entry: _Entry) -> None:
+        asyncio.get_running_loop().call_later(_SOON_S, self._ask, entry)
+
+
+def _expire(wait: Wait, timeout_s: float) -> None:
+    if not wait.future.done():
+        request_id = wait.entry.request_id
+        wait.future.set_exception(
+            WaitTimeoutError(f"no answer to {request_id} within {timeout_s:g} s; it goes on")
+        )

@@ -1,0 +1,83 @@
+"""A real model served end to end: what issue 1 promises."""
+
+import sys
+
+from benchmarks.fleet import FleetPlan, running_fleet
+from benchmarks.processes import run_for_json
+from benchmarks.quiet import wait_until_quiet
+
+from .measuring.delivery import same_id_at_once, sent_again
+from .measuring.embedding import long_request, many_texts, two_commands
+from .measuring.plain_minilm import PlainMinilm
+from .measuring.promise import at_least, at_most, attempt, equals
+from .measuring.up import STORE, minilm, up
+
+_DEMO_TIMEOUT_S = 1200.0
+_FLOOR_TIMEOUT_S = 900.0
+_QUICK_TEXTS = "300"
+
+
+def measure(*, quick):
+    """All figures of the demo, of answers on real text, of delivery, and of the raw floor."""
+    return [
+        *attempt("answers on real texts", embedding),
+        *attempt("one answer for each request", delivery),
+        *attempt("the demo", lambda: demo(quick=quick)),
+        *attempt("the raw floor", lambda: floor(quick=quick)),
+    ]
+
+
+def embedding():
+    """Two workers with the real model."""
+    manifest, folder = minilm()
+    judge = PlainMinilm(folder)
+    with up(models="minilm", workers=2) as fleet:
+        return [
+            *attempt("two commands", lambda: two_commands(fleet, judge)),
+            *attempt("many texts", lambda: many_texts(fleet, judge, manifest)),
+            *attempt("a request of many rows", lambda: long_request(fleet, judge, manifest)),
+        ]
+
+
+def delivery():
+    """One worker with the model that tells what it ran."""
+    with running_fleet(FleetPlan(overrides={"echo": {}})) as fleet:
+        return [
+            *attempt("the same id at once", lambda: same_id_at_once(fleet)),
+            *attempt("sent again", lambda: sent_again(fleet)),
+        ]
+
+
+def demo(*, quick):
+    """The whole of `batchfleet demo`, judged by its last line."""
+    if not quick:
+        print(wait_until_quiet(), file=sys.stderr)
+    texts = ("--texts", _QUICK_TEXTS) if quick else ()
+    arguments = ["demo", "--store", STORE, *texts]
+    finished = run_for_json("batchfleet.ops", arguments, _DEMO_TIMEOUT_S)
+    line = finished.last_line
+    naive_ratio = line["throughput_per_s"] / line["naive_per_s"]
+    ideal_ratio = line["throughput_per_s"] / line["ideal_per_s"]
+    return [
+        equals("the demo: exit code", finished.exit_code, 0),
+        equals("… errors", line["errors"], 0),
+        at_least("… throughput ÷ naive", naive_ratio, 1.2),
+        at_least("… throughput ÷ ideal", ideal_ratio, 0.85),
+        at_least("… mean batch", line["mean_batch"], 4),
+        at_most("… padded ÷ real tokens", line["padding_ratio"], 1.3),
+        equals("… questions with a named module among the best", _found(line["found"]), 3),
+    ]
+
+
+def _found(modules):
+    return sum(module is not None for module in modules)
+
+
+def floor(*, quick):
+    """`make bench-floor`, judged by its last line."""
+    arguments = ["--json", *(("--quick",) if quick else ())]
+    line = run_for_json("benchmarks.floor", arguments, _FLOOR_TIMEOUT_S).last_line
+    return [
+        at_least("noop, 256 callers: throughput ÷ raw floor", line["noop_vs_floor"], 0.5),
+        at_most("noop, one caller: p50 ÷ raw floor", line["latency_vs_floor"], 1.9),
+    ]

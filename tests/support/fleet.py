@@ -1,0 +1,319 @@
+"""A fleet of real processes: routers and consumers as their users start them, on a test's server.
+
+Nothing here sleeps: whoever waits says for what, and for how long at most.
+"""
+
+import json
+import os
+import secrets
+import select
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import monotonic
+
+import redis
+
+from batchfleet.broker import fleet as commands
+from batchfleet.broker.blocking import BlockingExecutor
+from batchfleet.models.importing import builtin_draft
+from batchfleet.models.store import Store
+from batchfleet.ops import deployment
+from batchfleet.service.lifecycle import spawn
+from batchfleet.service.settings import SETTING_ROWS
+from batchfleet.wire.deployment import Limits
+from batchfleet.wire.keys import DEFAULT_TENANT, ModelKeys
+from batchfleet.wire.reply import decode_reply
+
+PATIENCE_S = 20.0
+_LOOK_AGAIN_S = 0.005
+# Everything that a test waits for depends on these; the defaults are for people.
+_QUICK = {"refresh_ms": 100, "log_format": "json", "grace_ms": 10_000}
+
+
+def until(condition, what, timeout_s=PATIENCE_S):
+    """Wait until `condition()` holds and return its value; fail with `what` after the time-out."""
+    give_up = monotonic() + timeout_s
+    pause = threading.Event()
+    while not (found := condition()):
+        assert monotonic() < give_up, f"after {timeout_s:g} s still not: {what}"
+        pause.wait(_LOOK_AGAIN_S)
+    return found
+
+
+def draft_of(builtin, model, *, limits=None, parameters=None, **changes):
+    """The manifest of a built-in model under another name, with some parts changed."""
+    draft = builtin_draft(builtin)
+    return replace(
+        draft,
+        model=model,
+        limits=replace(draft.limits, **(limits or {})),
+        parameters={**draft.parameters, **(parameters or {})},
+        **changes,
+    )
+
+
+class Program:
+    """One router or consumer as a process of its own; its log lies in a file, one JSON a line."""
+
+    def __init__(self, kind, environ, log_path):
+        self.kind = kind
+        self.log_path = log_path
+        with log_path.open("wb") as log:
+            self.process = spawn(
+                [sys.executable, "-m", "batchfleet.ops", kind, "--json"],
+                env=environ,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+        self.facts = {}
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def wait_until_ready(self, timeout_s=PATIENCE_S):
+        """Wait for the ready line and keep it as `facts`."""
+        out = self.process.stdout
+        poller = select.poll()
+        poller.register(out, select.POLLIN)
+        assert poller.poll(timeout_s * 1000), f"{self.kind} is not ready: {self.log_text()}"
+        line = out.readline()
+        assert line, f"{self.kind} ended before it was ready: {self.log_text()}"
+        self.facts = json.loads(line)
+        return self
+
+    def log_text(self):
+        return self.log_path.read_text(errors="replace")
+
+    def events(self, name):
+        """The log lines of one event, oldest first."""
+        lines = (line for line in self.log_text().splitlines() if line.startswith("{"))
+        found = (json.loads(line) for line in lines if f'"{name}"' in line)
+        return [event for event in found if event["event"] == name]
+
+    def is_running(self):
+        return self.process.poll() is None
+
+    def device_pid(self):
+        """Process id of the device process that runs now (of a consumer)."""
+        return self.events("device.started")[-1]["pid"]
+
+    def signal(self, number):
+        os.kill(self.pid, number)
+
+    def stop(self, timeout_s=PATIENCE_S):
+        """Ask to stop, as an operator does; returns the exit code."""
+        if self.is_running():
+            self.process.terminate()
+        return self.wait(timeout_s)
+
+    def kill(self):
+        """End it on the spot."""
+        self.process.kill()
+        return self.wait()
+
+    def wait(self, timeout_s=PATIENCE_S):
+        """Wait for the end; returns the exit code. What it still printed is in `rest`."""
+        self.rest, _ = self.process.communicate(timeout=timeout_s)
+        return self.process.returncode
+
+
+@dataclass
+class Fleet:
+    """Programs on one server in one namespace, and what a test does with them.
+
+    `settings` are those of every program that is started; each start may override some.
+    """
+
+    url: str
+    namespace: str
+    folder: Path
+    settings: dict = field(default_factory=dict)
+    programs: list = field(default_factory=list)
+
+    def __post_init__(self):
+        self.server = redis.Redis.from_url(self.url, socket_timeout=PATIENCE_S * 2, retry=None)
+        self.executor = BlockingExecutor(self.url, "test")
+        self.store = Store(str(self.folder / "store"))
+        self.operator = deployment.Operator(
+            executor=self.executor,
+            namespace=self.namespace,
+            draw_nonce=lambda: secrets.token_hex(4),
+        )
+
+    def close(self):
+        """Stop every program; what does not obey is killed and fails the test."""
+        for program in reversed(self.programs):
+            if program.is_running():
+                program.process.send_signal(signal.SIGCONT)
+                program.process.terminate()
+        late = []
+        for program in self.programs:
+            try:
+                program.wait()
+            except subprocess.TimeoutExpired:
+                program.kill()
+                late.append(program.kind)
+        self.server.close()
+        self.executor.close()
+        assert not late, f"had to be killed: {late}"
+
+    # Programs.
+
+    def start(self, kind, **settings):
+        """Start a program without waiting for it."""
+        values = {
+            **_QUICK,
+            **self.settings,
+            **settings,
+            "redis_url": self.url,
+            "namespace": self.namespace,
+            "store": self.store.root,
+        }
+        environ = {SETTING_ROWS[name].variable: str(value) for name, value in values.items()}
+        log_path = self.folder / f"{kind}-{len(self.programs)}.log"
+        program = Program(kind, {"PATH": os.defpath, **environ}, log_path)
+        self.programs.append(program)
+        return program
+
+    def router(self, **settings):
+        return self.start("router", **settings).wait_until_ready()
+
+    def consumer(self, **settings):
+        return self.start("consumer", **settings).wait_until_ready()
+
+    # Models.
+
+    def keys(self, model):
+        return ModelKeys(self.namespace, model)
+
+    def deploy(self, draft, overrides=None, tenants=(DEFAULT_TENANT,)):
+        """Publish and deploy a version; programs notice within their `refresh_ms`."""
+        manifest = self.store.publish(draft, {})
+        deployment.deploy(self.operator, draft.model, manifest.record(), tenants)
+        if overrides:
+            deployment.override(self.operator, draft.model, overrides)
+        return self.keys(draft.model)
+
+    def serve(self, draft, overrides=None, workers=1):
+        """Deploy a version, and wait until workers and the router are ready for it."""
+        keys = self.deploy(draft, overrides)
+        self.wait_served(draft.model, draft.version, workers)
+        self.wait_routed(draft.model)
+        return keys
+
+    def lanes(self, model):
+        """What each living worker announces about a model: worker → version → state."""
+        keys = self.keys(model)
+        workers = self.executor.run(commands.living(keys))
+        found = {worker: self.executor.run(commands.announcement(keys, worker)) for worker in workers}
+        return {name: json.loads(fields.get("lanes", b"{}")) for name, fields in found.items()}
+
+    def wait_served(self, model, version="1", workers=1):
+        def enough():
+            states = [lanes.get(version, {}).get("state") for lanes in self.lanes(model).values()]
+            return states.count("ready") >= workers
+
+        until(enough, f"{workers} workers serve {model}/{version}: {self.lanes(model)}")
+
+    def wait_routed(self, model, tenant=DEFAULT_TENANT):
+        """Wait until a router reads the ingress of a model."""
+        stream = self.keys(model).ingress(tenant)
+
+        def reading():
+            return any(group[b"name"] == b"router" and group[b"consumers"] > 0 for group in
+                       map(_by_bytes, self.server.xinfo_groups(stream)))
+
+        until(reading, f"a router reads {stream}")
+
+    # Requests, as any client makes them.
+
+    def submit(self, model, text="hello", tenant=DEFAULT_TENANT, **fields):
+        """Add an entry; `text` may be a list of rows, or None where `inputs` are given."""
+        request_id = fields.pop("id", None) or secrets.token_hex(8)
+        entry = {"id": request_id, **fields}
+        if text is not None:
+            rows = [text] if isinstance(text, str) else list(text)
+            entry["inputs"] = json.dumps({"text": rows})
+        added = self.server.xadd(self.keys(model).ingress(tenant), entry, nomkstream=True)
+        assert added is not None, f"{model} is not deployed for {tenant}"
+        return request_id
+
+    def raw_reply(self, model, request_id, timeout_s=PATIENCE_S, tenant=DEFAULT_TENANT):
+        key = self.keys(model).reply(tenant, request_id)
+        raw = self.server.blmove(key, key, timeout_s, "LEFT", "LEFT")
+        assert raw is not None, f"no reply to {request_id} within {timeout_s:g} s"
+        return raw
+
+    def reply(self, model, request_id, timeout_s=PATIENCE_S, tenant=DEFAULT_TENANT):
+        """The terminal item of a request; it stays under the reply key."""
+        return decode_reply(self.raw_reply(model, request_id, timeout_s, tenant))
+
+    def replies(self, model, request_ids, timeout_s=PATIENCE_S):
+        return [self.reply(model, request_id, timeout_s) for request_id in request_ids]
+
+    def ask(self, model, text="hello", timeout_s=PATIENCE_S, **fields):
+        """Submit and wait."""
+        return self.reply(model, self.submit(model, text, **fields), timeout_s)
+
+    def items(self, model, request_id, tenant=DEFAULT_TENANT):
+        """Everything under the reply key; the promise is one."""
+        return self.server.lrange(self.keys(model).reply(tenant, request_id), 0, -1)
+
+    def open_requests(self, model):
+        return self.server.zcard(self.keys(model).due)
+
+    def queues(self, model):
+        """The work streams of a model that exist."""
+        found = self.server.scan_iter(f"{_escaped(self.keys(model).prefix)}q:*", count=1000)
+        return sorted(name.decode() for name in found)
+
+    def pending(self, model):
+        """Entries that workers have taken and not settled."""
+        return sum(self.server.xpending(stream, "worker")["pending"] for stream in self.queues(model))
+
+    def waiting(self, model):
+        """Entries in work streams, taken or not."""
+        return sum(self.server.xlen(stream) for stream in self.queues(model))
+
+    def ingress_length(self, model, tenant=DEFAULT_TENANT):
+        return self.server.xlen(self.keys(model).ingress(tenant))
+
+    def wait_idle(self, model, timeout_s=PATIENCE_S):
+        """Wait until nothing of a model is on its way any more."""
+
+        def empty():
+            return not (
+                self.ingress_length(model) or self.open_requests(model) or self.waiting(model)
+            )
+
+        until(empty, f"{model} is idle", timeout_s)
+
+
+def _by_bytes(group):
+    return {key.encode() if isinstance(key, str) else key: value for key, value in group.items()}
+
+
+def _escaped(prefix):
+    return "".join(f"\\{c}" if c in "*?[]\\" else c for c in prefix)
+
+
+def limits(**values):
+    """Limits for `draft_of`, checked for their names."""
+    replace(Limits(), **values)
+    return values
+
+
+@contextmanager
+def running_fleet(server, namespace, folder, **settings):
+    """A fleet without programs yet; all that were started are stopped at the end."""
+    fleet = Fleet(url=server.socket_url, namespace=namespace, folder=folder, settings=settings)
+    try:
+        yield fleet
+    finally:
+        fleet.close()

@@ -1,0 +1,205 @@
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from torch.nn.functional import gelu
+
+from batchfleet.models.model import LoadContext, Row
+from batchfleet.models.runtimes.torch_encoder import TorchEncoder
+from batchfleet.models.stacking import stack_rows
+from batchfleet.wire.deployment import Limits
+from batchfleet.wire.errors import CallerError, ErrorKind, StoreError
+from batchfleet.wire.tensors import decode_columns
+
+TEXTS = [
+    "hi",
+    "A cat sits on the mat.",
+    "Quarterly revenue rose 4% on strong cloud demand " * 5,
+    "Ünïcode, 日本語 and emoji 🎈 in one line",
+    "def compress(data, level=9): return gzip.compress(data, level)",
+]
+
+
+@pytest.fixture(scope="module")
+def make_encoder(minilm):
+    """Load the real model with other parameters or limits; the plain one is kept."""
+    manifest, folder = minilm
+
+    def make(limits=None, folder=folder, **parameters):
+        encoder = TorchEncoder()
+        encoder.load(
+            LoadContext(
+                model="minilm",
+                version="1",
+                device="cpu",
+                threads=1,
+                seed=0,
+                parameters={**manifest.parameters, **parameters},
+                signature=manifest.signature,
+                limits=limits or manifest.limits,
+                folder=folder,
+            )
+        )
+        return encoder
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def encoder(make_encoder):
+    return make_encoder()
+
+
+@pytest.fixture
+def embed(batch):
+    """Take texts through the model as one batch, as a device process does."""
+
+    def embed(encoder, texts):
+        prepared = [encoder.preprocess(Row({"text": text})) for text in texts]
+        lengths = [one.length for one in prepared]
+        rows = stack_rows(
+            [one.value for one in prepared], lengths, encoder.pad_side, encoder.pad_value
+        )
+        return np.stack([out["embedding"] for out in encoder.predict(rows, batch(*lengths))])
+
+    return embed
+
+
+def reference(folder, text):
+    """One text through the textbook form of the model: nothing fused, batched, padded or masked."""
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    ids = torch.tensor(tokenizer.encode(text).ids)
+    weights = load_file(folder / "model.safetensors")
+
+    def linear(x, name):
+        return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+    def norm(x, name):
+        spread = torch.sqrt(x.var(-1, keepdim=True, unbiased=False) + 1e-12)
+        scaled = (x - x.mean(-1, keepdim=True)) / spread
+        return scaled * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+    x = weights["embeddings.word_embeddings.weight"][ids]
+    x = x + weights["embeddings.position_embeddings.weight"][: len(ids)]
+    x = norm(x + weights["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm")
+    for at in range(6):
+        layer = f"encoder.layer.{at}"
+        query, key, value = (
+            linear(x, f"{layer}.attention.self.{part}").view(-1, 12, 32).transpose(0, 1)
+            for part in ("query", "key", "value")
+        )
+        attention = torch.softmax(query @ key.transpose(1, 2) / 32**0.5, -1)
+        mixed = (attention @ value).transpose(0, 1).reshape(len(ids), 384)
+        x = norm(
+            x + linear(mixed, f"{layer}.attention.output.dense"),
+            f"{layer}.attention.output.LayerNorm",
+        )
+        wide = gelu(linear(x, f"{layer}.intermediate.dense"))
+        x = norm(x + linear(wide, f"{layer}.output.dense"), f"{layer}.output.LayerNorm")
+    pooled = x.mean(0)
+    return (pooled / pooled.norm()).numpy()
+
+
+def test_it_computes_what_the_textbook_says(encoder, embed, minilm):
+    vectors = embed(encoder, TEXTS)
+    assert vectors.shape == (len(TEXTS), 384)
+    assert vectors.dtype == np.float32
+    for text, vector in zip(TEXTS, vectors, strict=True):
+        assert np.abs(vector - reference(minilm[1], text)).max() <= 1e-5
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_a_batch_equals_single_runs(make_encoder, embed, side, pooling, normalize):
+    encoder = make_encoder(pad_side=side, pooling=pooling, normalize=normalize)
+    together = embed(encoder, TEXTS)
+    alone = np.concatenate([embed(encoder, [text]) for text in TEXTS])
+    assert np.abs(together - alone).max() <= 1e-5
+    assert np.allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5) == normalize
+
+
+def test_both_padding_sides_agree(make_encoder, embed):
+    left, right = (embed(make_encoder(pad_side=side), TEXTS) for side in ("left", "right"))
+    assert np.abs(left - right).max() <= 1e-5
+
+
+def test_the_golden_examples_hold(encoder, embed, minilm):
+    for example in minilm[0].golden:
+        vectors = embed(encoder, example.inputs["text"])
+        expected = decode_columns(example.outputs)["embedding"]
+        assert np.abs(vectors - expected).max() <= example.tolerance
+
+
+def test_related_texts_are_near_each_other(encoder, embed):
+    cat, kitten, money = embed(encoder, ["A cat on a mat", "A kitten on a rug", "Revenue rose 4%"])
+    assert cat @ kitten > cat @ money + 0.2
+
+
+def test_lengths_are_exact_and_hold_no_padding(encoder):
+    prepared = encoder.preprocess(Row({"text": "hello world"}))
+    assert prepared.value["ids"].tolist() == [101, 7592, 2088, 102]
+    assert (prepared.length, prepared.truncated_tokens) == (4, 0)
+
+
+def test_a_long_text_is_cut_and_keeps_its_end_mark(encoder):
+    prepared = encoder.preprocess(Row({"text": "time " * 300}, truncate="end"))
+    ids = prepared.value["ids"]
+    assert (prepared.length, prepared.truncated_tokens, len(ids)) == (256, 46, 256)
+    assert (ids[0], ids[-1], set(ids[1:-1])) == (101, 102, {2051})
+
+
+def test_a_text_that_just_fits_is_not_cut(encoder):
+    prepared = encoder.preprocess(Row({"text": "time " * 254}))
+    assert (prepared.length, prepared.truncated_tokens) == (256, 0)
+
+
+def test_a_long_text_is_refused_where_the_policy_says_so(encoder):
+    with pytest.raises(CallerError) as caught:
+        encoder.preprocess(Row({"text": "time " * 255}, truncate="refuse"))
+    assert caught.value.kind is ErrorKind.TOO_LONG
+
+
+def test_without_a_limit_the_positions_are_the_limit(make_encoder):
+    encoder = make_encoder(limits=Limits(max_length=0))
+    assert encoder.preprocess(Row({"text": "time " * 900}, truncate="end")).length == 512
+
+
+@pytest.mark.parametrize("text", ["", b"", b"\xff\xfe", "\ud800", None, 5])
+def test_what_is_not_text_is_refused(encoder, text):
+    with pytest.raises(ValueError, match=r"."):
+        encoder.preprocess(Row({"text": text} if text is not None else {}))
+
+
+def test_bytes_are_read_as_utf_8(encoder):
+    one, other = (encoder.preprocess(Row({"text": text})) for text in ("né", "né".encode()))
+    assert one.value["ids"].tolist() == other.value["ids"].tolist()
+
+
+@pytest.mark.parametrize("length", [3, 16, 64, 256])
+def test_examples_have_the_length_asked_for(encoder, length):
+    assert encoder.preprocess(encoder.example(length)).length == length
+
+
+@pytest.mark.parametrize("parameter", ["pooling", "pad_side", "dtype"])
+def test_unknown_parameters_are_refused(make_encoder, parameter):
+    with pytest.raises(StoreError, match=parameter):
+        make_encoder(**{parameter: "nonsense"})
+
+
+def test_a_configuration_of_another_kind_is_refused(make_encoder, minilm, tmp_path):
+    for name in ("model.safetensors", "tokenizer.json"):
+        (tmp_path / name).symlink_to(minilm[1] / name)
+    shutil.copy(minilm[1] / "config.json", tmp_path)
+    config = tmp_path / "config.json"
+    config.write_text(config.read_text().replace('"gelu"', '"relu"'))
+    with pytest.raises(StoreError, match="hidden_act is 'relu'"):
+        make_encoder(folder=tmp_path)
+    config.write_text("{}")
+    with pytest.raises(StoreError, match="num_hidden_layers"):
+        make_encoder(folder=tmp_path)

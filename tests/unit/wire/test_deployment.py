@@ -1,0 +1,152 @@
+import json
+
+import pytest
+
+from batchfleet.wire.deployment import (
+    LIMIT_ROWS,
+    Deployment,
+    Limits,
+    Signature,
+    TensorSpec,
+    VersionRecord,
+    check_limit,
+    limits_from_wire,
+)
+from batchfleet.wire.errors import SettingsError
+
+TENSOR = {"name": "x", "datatype": "FP32"}
+
+
+def record(**changes):
+    return json.dumps({"version": "1", "limits": {}, **changes}).encode()
+
+
+def raw_hash(**changes):
+    return {"stable": b"1", "version:1": record(), "epoch": b"7", "nonce": b"n", **changes}
+
+
+def test_a_hash_is_read_with_the_overrides_laid_over():
+    raw = raw_hash(**{
+        "version:1": record(limits={"max_batch_size": 8, "backlog": 5}, device="cpu"),
+        "version:2": record(version="2"),
+        "set:backlog": b"99",
+        "set:truncate": b'"end"',
+        "intake": b"hold",
+    })  # fmt: skip
+    found = Deployment.from_hash("m", raw)
+    assert found is not None
+    assert (found.model, found.epoch, found.nonce, found.stable) == ("m", 7, "n", "1")
+    assert found.intake == "hold"
+    one, two = found.versions["1"], found.versions["2"]
+    assert (one.limits.max_batch_size, one.limits.backlog, one.limits.truncate) == (8, 99, "end")
+    assert (two.limits.max_batch_size, two.limits.backlog) == (32, 99)
+    assert one.device == "cpu"
+    assert found.overrides == {"backlog": 99, "truncate": "end"}
+
+
+def test_a_model_that_is_not_deployed_has_no_deployment():
+    assert Deployment.from_hash("m", {}) is None
+
+
+def test_what_a_newer_release_wrote_is_passed_over():
+    raw = raw_hash(**{
+        "version:1": record(limits={"novel": 5}, novel={}),
+        "set:novel": b"[]",
+        "novel": b"\xff",
+    })  # fmt: skip
+    found = Deployment.from_hash("m", raw)
+    assert found is not None
+    assert found.versions["1"].limits == Limits()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"stable": b"2"},
+        {"stable": b"\xff"},
+        {"epoch": b""},
+        {"epoch": b"-1"},
+        {"epoch": b"9" * 5000},
+        {"intake": b"ajar"},
+        {"intake": b"\xff"},
+        {"set:backlog": b"{"},
+        {"set:backlog": b"0"},
+        {"set:backlog": b"true"},
+        {"set:backlog": b'"5"'},
+        {"set:buckets": b"[3, 2]"},
+        {"version:1": b""},
+        {"version:1": b"\xff\xfe"},
+        {"version:1": b"[]"},
+        {"version:1": b"5"},
+        {"version:1": b"{}"},
+        {"version:1": record(version=5)},
+        {"version:1": record(version="2")},
+        {"version:1": record(limits=5)},
+        {"version:1": record(limits={"max_padding": 0})},
+        {"version:1": record(runtime=None)},
+        {"version:1": record(bytes_per_token="4")},
+        {"version:1": record(bytes_per_token=-1)},
+        {"version:1": record(signature=[])},
+        {"version:1": record(signature={"inputs": 5})},
+        {"version:1": record(signature={"inputs": [5]})},
+        {"version:1": record(signature={"inputs": [{"name": "x"}]})},
+        {"version:1": record(signature={"inputs": [{**TENSOR, "shape": 5}]})},
+        {"version:1": record(signature={"inputs": [{**TENSOR, "range": "ab"}]})},
+        {"version:1": record(signature={"inputs": [{**TENSOR, "range": [1]}]})},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_garbage_in_the_hash_is_a_settings_error(changes):
+    assert Deployment.from_hash("m", raw_hash()) is not None
+    with pytest.raises(SettingsError):
+        Deployment.from_hash("m", raw_hash(**changes))
+
+
+@pytest.mark.parametrize("name", LIMIT_ROWS)
+def test_limits_have_a_range_with_both_ends(name):
+    row = LIMIT_ROWS[name]
+    assert check_limit(name, row.lowest) == row.lowest
+    assert check_limit(name, row.highest) == row.highest
+    assert row.lowest <= getattr(Limits(), name) <= row.highest
+    for outside in (row.lowest - 1, row.highest + 1, float("nan"), float("inf"), True, "5", None):
+        with pytest.raises(SettingsError, match=name):
+            check_limit(name, outside)
+
+
+def test_whole_limits_take_no_fractions():
+    with pytest.raises(SettingsError, match="whole"):
+        check_limit("backlog", 1.5)
+    assert check_limit("max_padding", 1.5) == 1.5
+    assert type(check_limit("backlog", 2.0)) is int
+
+
+@pytest.mark.parametrize("buckets", [[], [2, 1], [1, 1], [-1], [True], [1.5], "12", None, [1] * 65])
+def test_buckets_that_are_refused(buckets):
+    with pytest.raises(SettingsError, match="buckets"):
+        check_limit("buckets", buckets)
+
+
+def test_an_unknown_limit_is_answered_with_the_known_ones():
+    with pytest.raises(SettingsError, match="max_batch_size"):
+        limits_from_wire({"batch_size": 5})
+
+
+def test_a_record_survives_the_wire():
+    signature = Signature(
+        inputs=(TensorSpec(name="x", datatype="FP32", shape=(-1, 3), lowest=0.0, finite=False),),
+        outputs=(TensorSpec(name="y", datatype="BYTES"),),
+    )
+    before = VersionRecord(
+        version="1", runtime="echo", environment="e", device="cpu", lineage="l",
+        bytes_per_token=4.5, signature=signature, limits=Limits(buckets=(16, 64)),
+    )  # fmt: skip
+    assert VersionRecord.from_wire(before.to_wire(), {}) == before
+
+
+def test_a_length_is_estimated_from_bytes():
+    rule = VersionRecord(version="1", bytes_per_token=4.0, limits=Limits(buckets=(8, 16)))
+    body = b'{"text": ["' + b"x" * 40 + b'"]}'
+    assert rule.length_of(len(body), 1) in {10, 11}
+    assert rule.length_of(0, 1) == 1
+    assert [rule.bucket_of(length) for length in (1, 8, 9, 16, 999)] == [8, 8, 16, 16, 16]
+    assert VersionRecord(version="1").length_of(10_000, 1) == 1

@@ -1,0 +1,38 @@
+import pytest
+
+from batchfleet.wire.errors import RequestError
+from batchfleet.wire.request import find_id, parse_request
+
+
+def test_warnings_leave_room_for_eight_of_a_thousand_faults():
+    unknown = [part for at in range(60) for part in (b"%d" % at + b"timeout_ms" * 10, b"")]
+    flat = [b"id", b"a", b"inputs", b"x", b"traceparent", b"?", *unknown]
+    request = parse_request(flat, 10)
+    assert len(request.warnings) == 8
+    assert request.traceparent is None
+    assert "traceparent" in request.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("time_out_ms", "timeout_ms"), ("input", "inputs"), ("Version", "version")]
+)
+def test_a_hint_names_the_nearest_field(given, meant):
+    request = parse_request([b"id", b"a", b"inputs", b"x", given.encode(), b"1"], 10)
+    assert request.warnings == (f"unknown field '{given}' was ignored; did you mean {meant}?",)
+
+
+def test_the_first_repeated_field_is_named():
+    with pytest.raises(RequestError, match="'meta' is given twice"):
+        parse_request([b"id", b"a", b"meta", b"1", b"meta", b"1", b"id", b"a"], 10)
+
+
+def test_an_id_with_a_line_feed_at_its_end_is_no_id():
+    assert find_id([b"id", b"a\n", b"inputs", b"x"]) is None
+    assert find_id([b"id", b"a", b"inputs", b"x"]) == "a"
+
+
+def test_hostile_names_are_shown_quoted_and_cut():
+    with pytest.raises(RequestError) as caught:
+        parse_request([b"id", b"\x1b[31m\n" * 1000, b"inputs", b"x"], 10)
+    assert caught.value.message.isprintable()
+    assert len(caught.value.message) < 200

@@ -1,0 +1,121 @@
+import numpy as np
+import pytest
+
+from batchfleet.wire.codec import JSON, MSGPACK
+from batchfleet.wire.deployment import Signature, TensorSpec
+from batchfleet.wire.errors import RequestError
+from batchfleet.wire.tensors import (
+    check_columns,
+    count_rows,
+    datatype_of,
+    decode_columns,
+    encode_columns,
+    encode_inputs,
+)
+
+
+def tensor(datatype, shape, data):
+    return [{"name": "x", "datatype": datatype, "shape": shape, "data": data}]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ("", None),
+        (5, "inputs must be"),
+        (None, "inputs must be"),
+        ([], "inputs must be"),
+        (["a", 5], "inputs must be"),
+        ({}, "no tensor"),
+        ("\ud800", "surrogate"),
+        (["a", "\udfff"], "surrogate"),
+        ({"x": ["a", "\udfff"]}, "surrogate"),
+        ({"x": ["a", b"b"]}, "not both"),
+        ({"x": ["a", 5]}, "not both"),
+        ({"x": [[1, 2], [3]]}, "ragged"),
+        ({"x": 5}, "no rows"),
+        ({"x": []}, "no rows"),
+        (np.float32(5), "inputs must be"),
+        (np.array(5), "no rows"),
+        (np.zeros((0, 3)), "no rows"),
+        (np.array([1j]), "complex128"),
+        (np.array([object()]), "object"),
+        ({"x": [None]}, "object"),
+        ({"x": [2**70]}, "object"),
+        ({"a b": [1]}, "not a name"),
+        ({"a\n": [1]}, "not a name"),
+        ({5: [1]}, "not a name"),
+        ({"a": [1], "b": [1, 2]}, "different numbers of rows"),
+    ],
+)
+@pytest.mark.parametrize("content_type", [JSON, MSGPACK])
+def test_inputs_of_a_python_caller(inputs, words, content_type):
+    if words is None:
+        assert encode_inputs(inputs, content_type) == ({"text": [inputs]}, 1)
+        return
+    with pytest.raises(RequestError, match=words) as caught:
+        encode_inputs(inputs, content_type)
+    assert caught.value.name == "bad_inputs"
+
+
+def test_one_array_is_named_input():
+    body, rows = encode_inputs(np.zeros((2, 3), "f4"), MSGPACK)
+    assert rows == 2
+    assert [(t["name"], t["datatype"], t["shape"]) for t in body] == [("input", "FP32", [2, 3])]
+
+
+def test_arrays_that_are_not_contiguous_are_sent_in_row_order():
+    array = np.arange(6, dtype="<i4").reshape(2, 3)
+    sent = encode_columns({"x": array.T}, MSGPACK)
+    assert decode_columns(sent)["x"].tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_arrays_without_a_name_on_the_wire_are_a_value_error():
+    for array in (np.array(["a"]), np.array([1j]), np.zeros(1, "M8[s]"), np.zeros(1, "g")):
+        with pytest.raises(ValueError, match="no datatype"):
+            datatype_of(array.dtype)
+
+
+def test_a_truth_value_among_numbers_is_refused_by_name():
+    with pytest.raises(RequestError, match="bool"):
+        decode_columns(tensor("INT64", [2], [1, True]))
+
+
+def test_a_byte_of_bool_that_numpy_would_not_understand():
+    with pytest.raises(RequestError, match="0 or 1"):
+        decode_columns(tensor("BOOL", [1], b"\x02"))
+
+
+def test_whole_numbers_at_both_ends_stay_exact():
+    column = decode_columns(tensor("UINT64", [3], [0, 2**63, 2**64 - 1]))["x"]
+    assert column.tolist() == [0, 2**63, 2**64 - 1]
+
+
+def test_a_message_is_bounded_however_hostile_the_tensor():
+    hostile = {"name": "x" * 100_000, "datatype": "y" * 100_000, "shape": [1], "data": [1]}
+    for given in (
+        hostile,
+        {**hostile, "name": "x"},
+        {**hostile, "name": "x", "datatype": [1] * 999},
+    ):
+        with pytest.raises(RequestError) as caught:
+            decode_columns([given])
+        assert len(caught.value.message) < 300
+
+
+def test_the_signature_names_rows_at_fault_once_each():
+    signature = Signature(inputs=(TensorSpec(name="x", datatype="FP32", shape=(-1, 2)),))
+    column = np.array([[1, 2], [np.nan, np.inf], [3, 4], [0, np.nan]], "f4")
+    with pytest.raises(RequestError) as caught:
+        check_columns({"x": column}, signature)
+    assert caught.value.rows == (1, 3)
+
+
+def test_a_signature_without_inputs_admits_everything():
+    check_columns({"anything": np.array([np.nan])}, Signature())
+
+
+@pytest.mark.parametrize("columns", [{}, {"a": [1], "b": [1, 2]}])
+def test_rows_that_cannot_be_counted(columns):
+    with pytest.raises(RequestError):
+        count_rows(columns)
