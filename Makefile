@@ -55,7 +55,7 @@ format: setup ## Put the code into the one format
 	$(BIN)/ruff check --fix .
 
 docs: setup ## Draw the generated documents anew
-	$(BIN)/python -c 'from pathlib import Path; from batchfleet.service.events import catalogue_markdown; Path("docs/events.md").write_text(catalogue_markdown(), encoding="utf-8")'
+	$(BIN)/python -m batchfleet.ops.documents docs
 
 acceptance: setup ## Measure every promised figure; ONLY=name for one capability
 	$(BIN)/python -m tests.acceptance $(ONLY)

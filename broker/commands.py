@@ -74,4 +74,4 @@ def as_names(raw: Sequence[bytes]) -> list[str]:
 
 def as_map(raw: Sequence[bytes]) -> dict[str, bytes]:
     """An answer that is a flat hash, where fields and values take turns."""
-    return {raw[at].decode(): raw[at + 1] for at in range(0, len(raw), 2)}
+    return {raw[at].decode(errors="replace"): raw[at + 1] for at in range(0, len(raw), 2)}

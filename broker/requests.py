@@ -1,9 +1,8 @@
 """Commands on the way of a request: submit, read ingress, accept, take, finish, look up."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..wire import limits
 from ..wire.deployment import VersionRecord
@@ -36,8 +35,7 @@ class Finished(Enum):
     NOT_MINE = b"NOT_MINE"
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptItem:
+class AcceptItem(NamedTuple):
     """One ingress entry for `accept`.
 
     `queue` and `bell` are empty where `refusal` (an encoded reply) is set. Empty `inputs` are
@@ -55,8 +53,7 @@ class AcceptItem:
     refusal: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class FinishItem:
+class FinishItem(NamedTuple):
     """One request for `finish`.
 
     `stream` and `entry_id` are empty where no work entry is settled (expiry, cancel). The

@@ -12,6 +12,7 @@ from ..wire.errors import ErrorKind
 from ..wire.work import WorkEntry
 from .batcher import WaitingRow, choose_batch, linger_ms
 from .cost import CostCurve
+from .dispatch import direct_release, first_alike, is_cheap, is_direct, item_of, waiting_rows
 from .held import Ended, Held, Lane, Phase, Placement, RunningBatch
 from .protocol import (
     Answer,
@@ -19,7 +20,6 @@ from .protocol import (
     Done,
     Drop,
     Failure,
-    Item,
     Message,
     Prepare,
     PreparedItem,
@@ -32,8 +32,6 @@ from .protocol import (
 
 # Bytes sent to the device process and not prepared yet; beyond it, the rest waits here.
 _CREDIT_BYTES = 32 * 1024 * 1024
-# Preprocessing this cheap is done on the device thread, together with the run.
-_CHEAP_PREPROCESS_MS = 0.2
 _SMOOTH = 0.1
 # What a batch counts for at least, so that lanes with free models still take turns.
 _TURN_MS = 0.01
@@ -136,16 +134,16 @@ class Core:
 
     def _start_direct(self, now_ms: float) -> Message | None:
         """Prepare and run in one message, where nothing is gained by knowing lengths first."""
-        lanes = [lane for lane in self.lanes.values() if lane.waiting and _is_direct(lane)]
+        lanes = [lane for lane in self.lanes.values() if lane.waiting and is_direct(lane)]
         if not lanes or any(lane.rows for lane in self.lanes.values()):
             return None
         lane = min(lanes, key=lambda lane: lane.virtual_ms)
-        requests = _first_alike(lane)
+        requests = first_alike(lane)
         for held in requests:
             lane.waiting.popleft()
             self._mark_preparing(held, now_ms)
-        batch = self._begin(lane, (), requests, now_ms, _direct_release(lane, requests))
-        return PrepareRun(batch.number, lane.number, [_item(held) for held in requests])
+        batch = self._begin(lane, (), requests, now_ms, direct_release(lane, requests))
+        return PrepareRun(batch.number, lane.number, [item_of(held) for held in requests])
 
     def _start_prepared(self, now_ms: float) -> Message | None:
         lanes = [lane for lane in self.lanes.values() if lane.rows]
@@ -186,7 +184,7 @@ class Core:
         """Send what waits to be preprocessed while the device is busy, or to learn its lengths."""
         messages: list[Message] = []
         for lane in self.lanes.values():
-            if not lane.waiting or (self.running is not None and _is_cheap(lane)):
+            if not lane.waiting or (self.running is not None and is_cheap(lane)):
                 continue
             requests: list[Held] = []
             while lane.waiting and self._in_credit < _CREDIT_BYTES:
@@ -202,7 +200,7 @@ class Core:
     ) -> Message:
         for held in requests:
             self._mark_preparing(held, now_ms, counted=counted)
-        return Prepare(lane.number, [_item(held) for held in requests])
+        return Prepare(lane.number, [item_of(held) for held in requests])
 
     def _mark_preparing(self, held: Held, now_ms: float, *, counted: bool = False) -> None:
         if not counted:
@@ -249,7 +247,7 @@ class Core:
             if held is None or held.phase is not Phase.PREPARING:
                 continue
             self._learn_lengths(held, item)
-            held.lane.rows.extend(_waiting_rows(held))
+            held.lane.rows.extend(waiting_rows(held))
 
     def _learn_lengths(self, held: Held, item: PreparedItem) -> None:
         lane = held.lane
@@ -277,7 +275,7 @@ class Core:
             if held is not None and held.phase is Phase.PREPARING:
                 self._learn_lengths(held, item)
                 if not done.rows:  # it broke a limit and was not run
-                    held.lane.rows.extend(_waiting_rows(held))
+                    held.lane.rows.extend(waiting_rows(held))
         self._charge(batch, done)
         return self._fail(done.failures) + self._answer(done.answers)
 
@@ -383,66 +381,3 @@ class Core:
                 held.lane.held_rows += held.lane.weight(held)
                 self._suspects.append(held)
         return ended
-
-
-def _is_cheap(lane: Lane) -> bool:
-    """Whether preprocessing is not worth a message of its own."""
-    return lane.record.bytes_per_token <= 0 and lane.preprocess_ms < _CHEAP_PREPROCESS_MS
-
-
-def _is_direct(lane: Lane) -> bool:
-    """Whether an idle device should get what waits unprepared."""
-    if not lane.ready or lane.preparing:
-        return False
-    alone = len(lane.waiting) == 1 and lane.waiting[0].entry.rows == 1
-    return _is_cheap(lane) or alone
-
-
-def _first_alike(lane: Lane) -> list[Held]:
-    """The first waiting requests that may share a batch."""
-    limits = lane.record.limits
-    rows_max = min(limits.max_batch_size, limits.max_batch_tokens)
-    first = lane.waiting[0]
-    chosen = [first]
-    rows = first.entry.rows
-    for held in list(lane.waiting)[1:rows_max]:
-        rows += held.entry.rows
-        if rows > rows_max or held.entry.parameters != first.entry.parameters:
-            break
-        chosen.append(held)
-    return chosen
-
-
-def _direct_release(lane: Lane, requests: Sequence[Held]) -> str:
-    full = sum(held.entry.rows for held in requests) >= lane.record.limits.max_batch_size
-    return "full" if full else "idle"
-
-
-def _item(held: Held) -> Item:
-    entry = held.entry
-    return Item(
-        held.number,
-        entry.content_type,
-        entry.accept,
-        entry.inputs,
-        entry.truncate,
-        entry.parameters,
-        entry.outputs,
-    )
-
-
-def _waiting_rows(held: Held) -> list[WaitingRow]:
-    """The rows of a request, spread in rank so that a large one does not hold up the others."""
-    step_ms = held.lane.cost.milliseconds(1, max(held.lengths))
-    return [
-        WaitingRow(
-            held.number,
-            at,
-            length,
-            held.entry.parameters,
-            held.placement.level,
-            held.taken_ms + at * step_ms,
-            held.deadline_ms,
-        )
-        for at, length in enumerate(held.lengths)
-    ]

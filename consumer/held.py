@@ -6,6 +6,7 @@ All of these are owned by `consumer/core.py` and change under its lock only.
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from ..wire.deployment import VersionRecord
 from ..wire.work import WorkEntry
@@ -23,8 +24,7 @@ class Phase(Enum):
     ENDED = "ended"  # answered or failed, not settled yet
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """What the name of the stream says about an entry."""
 
     level: int
@@ -122,8 +122,7 @@ class RunningBatch:
     release: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """A request that is over and must be settled: an answer or a failure."""
 
     held: Held

@@ -69,7 +69,7 @@ def _usage(held: Held) -> Usage:
         rows=held.rows,
         tokens=sum(held.lengths),
         truncated_tokens=held.truncated_tokens,
-        device_ms=round(held.device_ms, 3),
+        device_ms=held.device_ms,
     )
 
 
@@ -79,10 +79,10 @@ def _receipt(ended: Ended, worker: str, offset_ms: float) -> Receipt:
     queue_ms = started_ms + offset_ms - held.entry.accepted_ms
     return Receipt(
         attempt=held.attempt,
-        queue_ms=round(max(0.0, queue_ms), 2),
-        preprocess_ms=round(held.preprocess_ms, 3),
-        predict_ms=round(held.predict_ms, 3),
-        postprocess_ms=round(ended.answer.postprocess_ms, 3) if ended.answer else 0.0,
+        queue_ms=max(0.0, queue_ms),
+        preprocess_ms=held.preprocess_ms,
+        predict_ms=held.predict_ms,
+        postprocess_ms=ended.answer.postprocess_ms if ended.answer else 0.0,
         bucket=held.placement.bucket,
         batch=f"{worker}:{held.batch}" if held.batch else worker,
         rows=held.batch_rows,

@@ -156,7 +156,7 @@ class AsyncClient:
         known = as_handle(handle)
         keys = self._keys_of(known)
         # In the order of a request's life, so that it cannot slip through between two reads.
-        start = (known.entry_id or b"0").decode()
+        start = (known.entry_id or b"+").decode()
         entries, deadline, status, raw = await self._read(
             requests.waiting(keys.ingress(self._tenant), start, 1),
             requests.deadline(keys, self._tenant, known.id),

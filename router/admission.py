@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..broker.requests import AcceptItem
-from ..wire.codec import CONTENT_TYPES, JSON
+from ..wire.codec import JSON
 from ..wire.deployment import VersionRecord
 from ..wire.errors import ErrorBody, ErrorKind, RequestError
 from ..wire.keys import ModelKeys
 from ..wire.reply import Envelope, encode_error
-from ..wire.request import Request, find_id, parse_request
+from ..wire.request import Request, find_id, parse_request, salvage
 from ..wire.work import work_fields
 from .view import ModelView
 
@@ -36,7 +36,7 @@ def admit(
 ) -> AcceptItem | None:
     """Place an entry, or refuse it; None where nobody can be answered since it has no id."""
     try:
-        request = parse_request(flat, _request_bytes_max(situation.model))
+        request = parse_request(flat, situation.model.deployment.limits.max_request_bytes)
         record = _choose_version(request, situation)
         return _place(entry_id, request, tenant, situation.model.keys, record)
     except RequestError as error:
@@ -66,24 +66,16 @@ def refuse(entry_id: bytes, envelope: Envelope, error: ErrorBody) -> AcceptItem:
 
 
 def envelope_of(request_id: str, tenant: str, model: str, flat: Sequence[bytes]) -> Envelope:
-    """An envelope for an entry that could not be read as a whole.
-
-    The first readable `accept` or `content_type` decides the encoding; `meta` comes back only with
-    requests that were in order.
-    """
-    by_raw = {kind.encode(): kind for kind in CONTENT_TYPES}
-    wanted = {
-        flat[at]: by_raw[flat[at + 1]]
-        for at in range(0, min(len(flat), 2 * 64) - 1, 2)
-        if flat[at] in (b"accept", b"content_type") and flat[at + 1] in by_raw
-    }
-    accept = wanted.get(b"accept") or wanted.get(b"content_type") or JSON
-    return Envelope(id=request_id, tenant=tenant, accept=accept, model=model)
-
-
-def _request_bytes_max(model: ModelView) -> int:
-    stable = model.deployment.versions.get(model.deployment.stable)
-    return stable.limits.max_request_bytes if stable else 0
+    """An envelope for an entry that is refused, from what of it can be read."""
+    found = salvage(flat)
+    return Envelope(
+        id=request_id,
+        tenant=tenant,
+        accept=found.get("accept") or found.get("content_type") or JSON,
+        model=model,
+        meta=found.get("meta"),
+        traceparent=found.get("traceparent"),
+    )
 
 
 def _choose_version(request: Request, situation: Situation) -> VersionRecord:

@@ -2,8 +2,8 @@
 
 import socket
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from os import getpid
 from secrets import token_hex
 
@@ -15,9 +15,10 @@ from ..service.identity import new_worker_name
 from ..service.lifecycle import StopSignal, guarded_thread
 from ..service.outage import Outage
 from ..service.settings import Settings
-from ..wire.errors import ServerError, SettingsError
+from ..wire.errors import ServerError
 from ..wire.keys import ModelKeys
 from .admission import Situation
+from .pace import Pace
 from .pump import BLOCK_MS, STREAMS_MAX, Pump, PumpStep
 from .sweeping import answer_abandoned, sweep_overdue
 from .view import FleetView, UnservedWatch, read_view
@@ -27,7 +28,6 @@ _BACK_OFF_MS = (100, 5_000)
 _DEAD_ROUTER_IDLE_MS = 5_000
 _SWEEP_MS = 100
 _JOIN_TIMEOUT_S = 15
-_RETRY_AFTER_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class PumpGroup:
 class RouterProgram:
     """Starts, watches and stops the threads of one router.
 
-    The keeper (the thread that calls `run`) owns `_view`, `_abandoned` and `_pumps`; pump threads
-    read the first two, which are replaced and never changed.
+    The keeper (the thread that calls `run`) owns all of it. Pump threads read `_situations`, which
+    is replaced and never changed, and enter themselves into `_steps`.
     """
 
     def __init__(self, settings: Settings, events: Events, clock: Clock) -> None:
@@ -52,6 +52,9 @@ class RouterProgram:
         self._name = new_worker_name(f"r-{socket.gethostname()}", getpid(), token_hex(4))
         self._view = FleetView()
         self._abandoned: frozenset[tuple[str, str]] = frozenset()
+        self._situations: Mapping[str, Situation] = {}
+        self._paces: Mapping[str, Pace] = {}
+        self._steps: dict[PumpGroup, PumpStep] = {}
         self._watch = UnservedWatch(settings.no_worker_ms)
         self._pumps: dict[PumpGroup, tuple[threading.Thread, threading.Event]] = {}
         self._refresh_now = threading.Event()
@@ -104,17 +107,41 @@ class RouterProgram:
         return True
 
     def _refresh(self, executor: BlockingExecutor, stop: StopSignal) -> None:
-        try:
-            view = read_view(executor, self._settings.namespace)
-        except SettingsError as error:
-            self._events.emit("router.entry_failed", kind=f"deploy record: {error}")
-            return
+        view = read_view(executor, self._settings.namespace)
+        now_ms = self._clock.monotonic_ms()
         self._report_changes(view)
-        self._view = view
-        self._abandoned = self._watch.observe(view, self._clock.monotonic_ms())
+        self._abandoned = self._watch.observe(view, now_ms)
+        self._paces = {
+            name: self._paces.get(name, Pace()).after(
+                model.open_requests, self._accepted(model.keys), now_ms
+            )
+            for name, model in view.models.items()
+        }
+        self._take_over(view)
         self._match_pumps(stop)
 
+    def _accepted(self, keys: ModelKeys) -> int:
+        """Requests of a model that this router has accepted so far."""
+        return sum(step.opened for group, step in self._steps.items() if group.keys == keys)
+
+    def _take_over(self, view: FleetView) -> None:
+        """Put a view in force, for the pumps as well."""
+        self._view = view
+        self._situations = {
+            name: Situation(
+                model=model,
+                abandoned=frozenset(v for name_, v in self._abandoned if name_ == name),
+                memory_full=view.memory_full,
+                retry_after_ms=self._paces.get(name, Pace()).retry_after_ms(
+                    model.deployment.limits.backlog
+                ),
+            )
+            for name, model in view.models.items()
+        }
+
     def _report_changes(self, view: FleetView) -> None:
+        for name in set(view.faults) - set(self._view.faults):
+            self._events.emit("model.record_unreadable", model=name, reason=view.faults[name])
         for name, model in view.models.items():
             before = self._view.models.get(name)
             if before is None or before.deployment.epoch != model.deployment.epoch:
@@ -143,6 +170,7 @@ class RouterProgram:
         for group in [group for group in self._pumps if group not in wanted]:
             _, over = self._pumps.pop(group)
             over.set()
+            self._steps.pop(group, None)
         for group in wanted - set(self._pumps):
             over = threading.Event()
             loop = PumpLoop(self, group, stop, over)
@@ -161,17 +189,8 @@ class RouterProgram:
         self._failure = error
 
     def situation(self, model: str) -> Situation | None:
-        """What a pump needs to know of its model right now."""
-        view = self._view
-        found = view.models.get(model)
-        if found is None or found.deployment.stable not in found.deployment.versions:
-            return None
-        return Situation(
-            model=found,
-            abandoned=frozenset(version for name, version in self._abandoned if name == model),
-            memory_full=view.memory_full,
-            retry_after_ms=_RETRY_AFTER_MS,
-        )
+        """What a pump needs to know of its model right now; None once it is not deployed."""
+        return self._situations.get(model)
 
     def make_pump(self, group: PumpGroup) -> tuple[Pump, list[BlockingExecutor]]:
         """A pump with connections of its own, which the caller closes."""
@@ -188,13 +207,14 @@ class RouterProgram:
                 "router.entry_dropped", kind=kind, count=count
             ),
         )
+        self._steps[group] = step
         pump = Pump(reader, step, group.keys, self._name, group.tenants)
         return pump, [reader, writer, looker]
 
     def _reread(self, executor: BlockingExecutor) -> None:
         """Read the fleet anew from a pump thread; the keeper's next pass replaces the whole."""
         fresh = read_view(executor, self._settings.namespace)
-        self._view = replace(self._view, models={**self._view.models, **fresh.models})
+        self._take_over(fresh)
         self._refresh_now.set()
 
     @property

@@ -42,38 +42,35 @@ class PumpStep:
         self._situation = situation
         self._refresh = refresh
         self._dropped = dropped
+        self.opened = 0  # written by the pump's thread, read by the keeper
 
-    def handle(self, tenant: str, entries: Sequence[Entry]) -> int:
-        """Accept, refuse or drop each entry; returns how many were opened.
+    def handle(self, tenant: str, entries: Sequence[Entry]) -> None:
+        """Accept, refuse or drop each entry.
 
         Raises:
             ServerError: the server failed; what was not finished stays pending for the next pass.
         """
-        opened = 0
         for start in range(0, len(entries), ACCEPT_ITEMS_MAX):
-            opened += self._handle_some(tenant, entries[start : start + ACCEPT_ITEMS_MAX])
-        return opened
+            self._handle_some(tenant, entries[start : start + ACCEPT_ITEMS_MAX])
 
-    def _handle_some(self, tenant: str, entries: Sequence[Entry]) -> int:
-        opened = 0
+    def _handle_some(self, tenant: str, entries: Sequence[Entry]) -> None:
         for _ in range(_STALE_TRIES):
             situation = self._situation()
             if situation is None:
-                return opened
+                return
             items = self._admit_all(tenant, entries, situation)
             outcomes = self._accept(tenant, items, situation)
-            opened += outcomes.count(Accepted.OK)
+            self.opened += outcomes.count(Accepted.OK)
             stale = {
                 item.entry_id
                 for item, outcome in zip(items, outcomes, strict=True)
                 if outcome is Accepted.STALE
             }
             if not stale:
-                return opened
+                return
             entries = [entry for entry in entries if entry[0] in stale]
             self._refresh()
         self._refuse_all(tenant, entries, ErrorKind.UNAVAILABLE, "the model is being redeployed")
-        return opened
 
     def _admit_all(
         self, tenant: str, entries: Sequence[Entry], situation: Situation
@@ -98,7 +95,7 @@ class PumpStep:
     def _accept(self, tenant: str, items: list[AcceptItem], situation: Situation) -> list[Accepted]:
         if not items:
             return []
-        limits = situation.model.deployment.versions[situation.model.deployment.stable].limits
+        limits = situation.model.deployment.limits
         stream = self._keys.ingress(tenant)
         _, outcomes = self._executor.run(requests.accept(self._keys, stream, limits.backlog, items))
         late = [

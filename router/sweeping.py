@@ -22,7 +22,7 @@ _START = "-"
 
 def sweep_overdue(executor: BlockingExecutor, view: ModelView) -> int:
     """Answer the requests of a model that are past their deadline; returns how many."""
-    keys, limits = view.keys, _stable_limits(view)
+    keys, limits = view.keys, view.deployment.limits
     error = ErrorBody(ErrorKind.DEADLINE_EXCEEDED, "the deadline passed before an answer was ready")
     answered = 0
     while True:
@@ -40,7 +40,7 @@ def sweep_overdue(executor: BlockingExecutor, view: ModelView) -> int:
 
 def answer_abandoned(executor: BlockingExecutor, view: ModelView, version: str) -> int:
     """Answer `no_worker` to what waits for a version that nobody serves; returns how many."""
-    keys, limits = view.keys, _stable_limits(view)
+    keys, limits = view.keys, view.deployment.limits
     error = ErrorBody(
         ErrorKind.NO_WORKER, f"no live worker serves {keys.model}/{version}", retry_after_ms=1000
     )
@@ -92,8 +92,3 @@ def _finish(executor: BlockingExecutor, keys: ModelKeys, items: list[FinishItem]
         for outcome in executor.run(requests.finish(keys, "", some))
     ]
     return outcomes.count(Finished.ANSWERED)
-
-
-def _stable_limits(view: ModelView) -> Limits:
-    stable = view.deployment.versions.get(view.deployment.stable)
-    return stable.limits if stable else Limits()

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from ..broker import fleet
+from ..broker import fleet, requests
 from ..broker.blocking import BlockingExecutor
 from ..wire.deployment import Deployment
+from ..wire.errors import SettingsError
 from ..wire.keys import ModelKeys
 
 # Refuse new work when memory is this full, so that finishing always has room.
@@ -22,13 +23,18 @@ class ModelView:
     deployment: Deployment
     tenants: tuple[str, ...]
     served: frozenset[str]
+    open_requests: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetView:
-    """All deployed models at one moment, and whether the server has room for new work."""
+    """All deployed models at one moment, and whether the server has room for new work.
+
+    `faults` names the models whose record cannot be read, and why; they are left out.
+    """
 
     models: Mapping[str, ModelView] = field(default_factory=dict)
+    faults: Mapping[str, str] = field(default_factory=dict)
     memory_full: bool = False
 
 
@@ -37,27 +43,40 @@ def read_view(executor: BlockingExecutor, namespace: str) -> FleetView:
 
     Raises:
         ServerError: the server does not answer.
-        SettingsError: a deploy record is ill-formed.
     """
-    names = executor.run(fleet.models(namespace))
-    views = (_read_model(executor, ModelKeys(namespace, name)) for name in names)
+    models: dict[str, ModelView] = {}
+    faults: dict[str, str] = {}
+    for name in executor.run(fleet.models(namespace)):
+        try:
+            view = _read_model(executor, ModelKeys(namespace, name))
+        except SettingsError as error:
+            faults[name] = str(error)
+        else:
+            models |= {} if view is None else {name: view}
     info = executor.run(fleet.server_info())
     full = info.maxmemory > 0 and info.used_memory > _MEMORY_SHARE_MAX * info.maxmemory
-    return FleetView(
-        models={view.keys.model: view for view in views if view is not None}, memory_full=full
-    )
+    return FleetView(models=models, faults=faults, memory_full=full)
 
 
 def _read_model(executor: BlockingExecutor, keys: ModelKeys) -> ModelView | None:
-    deployment, tenants, workers = executor.run_all(
-        [fleet.deployment(keys), fleet.tenants(keys), fleet.living(keys)]
+    deployment, tenants, workers, open_requests = executor.run_all(
+        [
+            fleet.deployment(keys),
+            fleet.tenants(keys),
+            fleet.living(keys),
+            requests.open_requests(keys),
+        ]
     )
     if deployment is None:
         return None
     announced = executor.run_all([fleet.announcement(keys, worker) for worker in workers])
     served = {version for fields in announced for version in ready_versions(fields)}
     return ModelView(
-        keys=keys, deployment=deployment, tenants=tuple(tenants), served=frozenset(served)
+        keys=keys,
+        deployment=deployment,
+        tenants=tuple(tenants),
+        served=frozenset(served),
+        open_requests=open_requests,
     )
 
 

@@ -36,6 +36,9 @@ EVENTS: dict[str, EventRow] = {
     "router.entry_failed": EventRow(
         ERROR, "An entry made the router itself fail; it was answered and passed over.", ("kind",)
     ),
+    "model.record_unreadable": EventRow(
+        ERROR, "A deploy record is ill-formed; its model is not served.", ("model", "reason")
+    ),
     "model.deployed": EventRow(
         INFO, "A new deploy record is in force in this process.", ("model", "version", "epoch")
     ),

@@ -324,6 +324,11 @@ class Deployment:
     versions: Mapping[str, VersionRecord] = field(default_factory=dict)
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def limits(self) -> Limits:
+        """The limits of the stable version, for what concerns the model as a whole."""
+        return self.versions[self.stable].limits
+
     @staticmethod
     def from_hash(model: str, raw: Mapping[str, bytes]) -> "Deployment | None":
         """Read the deploy hash; None where the model is not deployed.

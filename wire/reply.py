@@ -2,15 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from .codec import decode_reply_map, encode_body, join_map
 from .errors import ErrorBody, ErrorKind, RequestError, kind_of
 from .states import State
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class Usage(NamedTuple):
     """What the request cost."""
 
     rows: int = 0
@@ -28,8 +27,7 @@ class Usage:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
+class Receipt(NamedTuple):
     """How the request was served; at most 300 bytes in msgpack. Times have three decimals.
 
     Attributes:
@@ -79,8 +77,7 @@ class Receipt:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Envelope:
+class Envelope(NamedTuple):
     """The parts of a reply that do not depend on how the request ended."""
 
     id: str

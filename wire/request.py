@@ -6,9 +6,8 @@ how it is read, and whether it is served yet.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import limits
 from .codec import CONTENT_TYPES, JSON, MSGPACK
@@ -19,8 +18,7 @@ from .names import RULE, is_name, is_name_bytes, shown
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(NamedTuple):
     """A request entry whose headers are in order. Absent fields are None."""
 
     id: str
@@ -191,6 +189,29 @@ def find_id(flat: Sequence[bytes]) -> str | None:
     if len(found) != 1 or not is_name_bytes(found[0]):
         return None
     return found[0].decode()
+
+
+_ENVELOPE_FIELDS = (b"accept", b"content_type", b"meta", b"traceparent")
+
+
+def salvage(flat: Sequence[bytes]) -> dict[str, str]:
+    """What of an entry's `accept`, `content_type`, `meta` and `traceparent` can be read.
+
+    For the reply to an entry that is refused: it should come in the encoding asked for, and carry
+    what the caller recognises it by, whatever else is wrong with the entry.
+    """
+    found: dict[str, str] = {}
+    for at in range(0, min(len(flat), 2 * limits.ENTRY_FIELDS_MAX) - 1, 2):
+        if flat[at] not in _ENVELOPE_FIELDS:
+            continue
+        name, read = _READERS[flat[at]]
+        try:
+            value = read(flat[at + 1])
+        except RequestError:
+            continue  # this very field may be what the entry is refused for
+        if value is not None:
+            found[name] = value
+    return found
 
 
 def parse_request(flat: Sequence[bytes], max_request_bytes: int) -> Request:

@@ -6,8 +6,7 @@ waiting request costs memory in the server.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .codec import JSON
 from .request import Request
@@ -25,8 +24,7 @@ _CARRIED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkEntry:
+class WorkEntry(NamedTuple):
     """One accepted request in a worker's hands.
 
     `deadline_ms` is server time; it is compared with the server's clock only. `entry_id` starts

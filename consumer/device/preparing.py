@@ -5,10 +5,9 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import orjson
 
 from ...models.model import Prepared, Row
-from ...wire.codec import decode_body
+from ...wire.codec import JSON, decode_body
 from ...wire.errors import ErrorKind, RequestError
 from ...wire.names import shown
 from ...wire.tensors import Column, check_columns, count_rows, decode_columns
@@ -61,9 +60,10 @@ def read_parameters(raw: bytes | None) -> Mapping[str, Any]:
     if not raw:
         return _NO_PARAMETERS
     try:
-        parameters = orjson.loads(raw)
-    except ValueError as error:
-        raise RequestError.of(ErrorKind.BAD_REQUEST, "parameters are not JSON") from error
+        parameters = decode_body(raw, JSON)
+    except RequestError as error:
+        text = error.message.replace("inputs", "parameters", 1)
+        raise RequestError.of(ErrorKind.BAD_REQUEST, text) from error
     if not isinstance(parameters, dict):
         raise RequestError.of(ErrorKind.BAD_REQUEST, "parameters must be a JSON object")
     return parameters

@@ -31,12 +31,20 @@ COMMANDS: dict[str, CommandPlace] = {
     "undeploy": CommandPlace("deploying", "undeploy", "Take a model out of service."),
     "models": CommandPlace("models", "models", "Fill and read the model store."),
     "infer": CommandPlace("requests", "infer", "Ask a model and wait for the answer."),
-    "submit": CommandPlace("requests", "submit", "Ask a model and print the request's id."),
-    "result": CommandPlace("requests", "result", "Wait for the answer to a request."),
+    "submit": CommandPlace(
+        "requests", "submit", "Ask a model and print the request's id without waiting."
+    ),
+    "result": CommandPlace(
+        "requests", "result", "Wait for the answer to a request that was submitted."
+    ),
     "requests": CommandPlace("requests", "requests", "Look at single requests."),
-    "status": CommandPlace("status", "status", "Show the fleet."),
+    "status": CommandPlace(
+        "status", "status", "Show the fleet: models, what waits, workers, refusals."
+    ),
     "settings": CommandPlace("settings", "settings", "Show settings and where they come from."),
-    "demo": CommandPlace("demo", "demo", "Embed real texts with a fleet and measure it."),
+    "demo": CommandPlace(
+        "demo", "demo", "Embed real texts with a fleet, measure it, and search them."
+    ),
 }
 
 

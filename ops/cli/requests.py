@@ -184,7 +184,7 @@ def submit(
     "batchfleet result minilm my-own-id --timeout 5 --json",
 )
 def result(loaded: Loaded, *, model: str, id: str, timeout: float | None, as_json: bool) -> None:  # noqa: A002 - the name of the contract
-    """Wait for the answer to a request that was submitted before.
+    """Wait for the answer to a request that was submitted.
 
     The answer stays on the server until its time is over, so that it can be read again.
     """

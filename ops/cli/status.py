@@ -29,7 +29,7 @@ _MEBIBYTE = 1024 * 1024
     "batchfleet status --json",
 )
 def status(loaded: Loaded, *, watch: bool, as_json: bool) -> None:
-    """Show the fleet: models, versions, what waits, workers and what they refused."""
+    """Show the fleet: models, what waits, workers, refusals."""
     with connected(loaded.settings) as operator:
         if watch:
             _watch(operator)

@@ -57,7 +57,7 @@ def main(names, quick):
             name: [promise.to_json() for promise in promises] for name, promises in found.items()
         },
     }
-    print(orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY).decode(), flush=True)
+    click.echo(orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY))
     sys.exit(0 if holds else 1)
 
 

@@ -1,6 +1,6 @@
 """A real model served end to end: what issue 1 promises."""
 
-import sys
+import click
 
 from benchmarks.fleet import FleetPlan, running_fleet
 from benchmarks.processes import run_for_json
@@ -51,7 +51,7 @@ def delivery():
 def demo(*, quick):
     """The whole of `batchfleet demo`, judged by its last line."""
     if not quick:
-        print(wait_until_quiet(), file=sys.stderr)
+        click.echo(wait_until_quiet(), err=True)
     texts = ("--texts", _QUICK_TEXTS) if quick else ()
     arguments = ["demo", "--store", STORE, *texts]
     finished = run_for_json("batchfleet.ops", arguments, _DEMO_TIMEOUT_S)

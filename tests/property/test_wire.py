@@ -62,6 +62,7 @@ requests = st.builds(
     truncate=optional(st.sampled_from(["end", "refuse"])),
     meta=optional(texts),
     traceparent=optional(st.just("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")),
+    warnings=st.just(()),  # a caller sends none; reading adds them
 )
 
 

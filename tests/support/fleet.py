@@ -235,14 +235,18 @@ class Fleet:
 
     def submit(self, model, text="hello", tenant=DEFAULT_TENANT, **fields):
         """Add an entry; `text` may be a list of rows, or None where `inputs` are given."""
-        request_id = fields.pop("id", None) or secrets.token_hex(8)
-        entry = {"id": request_id, **fields}
-        if text is not None:
-            rows = [text] if isinstance(text, str) else list(text)
-            entry["inputs"] = json.dumps({"text": rows})
-        added = self.server.xadd(self.keys(model).ingress(tenant), entry, nomkstream=True)
-        assert added is not None, f"{model} is not deployed for {tenant}"
-        return request_id
+        return self.submit_all(model, [{"text": text, **fields}], tenant)[0]
+
+    def submit_all(self, model, requests, tenant=DEFAULT_TENANT):
+        """Add entries in one round trip; each is a mapping of what `submit` takes."""
+        entries = [_entry_of(**request) for request in requests]
+        stream = self.keys(model).ingress(tenant)
+        with self.server.pipeline(transaction=False) as pipe:
+            for entry in entries:
+                pipe.xadd(stream, entry, nomkstream=True)
+            added = pipe.execute()
+        assert None not in added, f"{model} is not deployed for {tenant}"
+        return [entry["id"] for entry in entries]
 
     def raw_reply(self, model, request_id, timeout_s=PATIENCE_S, tenant=DEFAULT_TENANT):
         key = self.keys(model).reply(tenant, request_id)
@@ -264,6 +268,10 @@ class Fleet:
     def items(self, model, request_id, tenant=DEFAULT_TENANT):
         """Everything under the reply key; the promise is one."""
         return self.server.lrange(self.keys(model).reply(tenant, request_id), 0, -1)
+
+    def runs(self, model):
+        """How many work entries were ever made for a model: one a request that was accepted."""
+        return sum(_by_bytes(self.server.xinfo_stream(stream))[b"entries-added"] for stream in self.queues(model))
 
     def open_requests(self, model):
         return self.server.zcard(self.keys(model).due)
@@ -295,8 +303,15 @@ class Fleet:
         until(empty, f"{model} is idle", timeout_s)
 
 
-def _by_bytes(group):
-    return {key.encode() if isinstance(key, str) else key: value for key, value in group.items()}
+def _entry_of(text="hello", **fields):
+    rows = [text] if isinstance(text, str) else text
+    body = {} if rows is None else {"inputs": json.dumps({"text": list(rows)})}
+    return {"id": secrets.token_hex(8), **body, **fields}
+
+
+def _by_bytes(facts):
+    """Facts by bytes names, whichever way the library spells them."""
+    return {key.encode() if isinstance(key, str) else key: value for key, value in facts.items()}
 
 
 def _escaped(prefix):

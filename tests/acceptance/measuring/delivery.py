@@ -81,7 +81,7 @@ def sent_again(fleet):
     return [
         equals("an XADD sent again during the run: terminal items", len(items), 1),
         equals("… and again after the answer: terminal items", len(later_items), 1),
-        equals("… the item is still the same", later_items == [first], True),  # noqa: FBT003
+        equals("… the item is still the same", later_items == [first], True),
         equals("… runs of it besides the first", after_all - number - 2, 0),
         equals("… and before the answer", after_run - number - 1, 0),
     ]

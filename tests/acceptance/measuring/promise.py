@@ -1,9 +1,10 @@
 """A promised figure and what was measured: the rows of every acceptance table."""
 
-import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+
+import click
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ def attempt(title: str, measure: Callable[[], list[Promise]]) -> list[Promise]:
 
     A part that breaks must not hide the figures of the others.
     """
-    print(f"measuring: {title}", file=sys.stderr, flush=True)
+    click.echo(f"measuring: {title}", err=True)
     try:
         return measure()
     except Exception as error:  # noqa: BLE001 - shown in full, and the run fails by it

@@ -1,0 +1,76 @@
+"""How requests of one lane go to the device process: in which message, which together. Pure."""
+
+from collections.abc import Sequence
+from itertools import islice
+
+from .batcher import WaitingRow
+from .held import Held, Lane
+from .protocol import Item
+
+# Preprocessing this cheap is done on the device thread, together with the run.
+_CHEAP_PREPROCESS_MS = 0.2
+
+
+def is_cheap(lane: Lane) -> bool:
+    """Whether preprocessing is not worth a message of its own."""
+    return lane.record.bytes_per_token <= 0 and lane.preprocess_ms < _CHEAP_PREPROCESS_MS
+
+
+def is_direct(lane: Lane) -> bool:
+    """Whether an idle device should get what waits unprepared."""
+    if not lane.ready or lane.preparing:
+        return False
+    alone = len(lane.waiting) == 1 and lane.waiting[0].entry.rows == 1
+    return is_cheap(lane) or alone
+
+
+def first_alike(lane: Lane) -> list[Held]:
+    """The first waiting requests that may share a batch."""
+    limits = lane.record.limits
+    rows_max = min(limits.max_batch_size, limits.max_batch_tokens)
+    first = lane.waiting[0]
+    chosen = [first]
+    rows = first.entry.rows
+    for held in islice(lane.waiting, 1, rows_max):
+        rows += held.entry.rows
+        if rows > rows_max or held.entry.parameters != first.entry.parameters:
+            break
+        chosen.append(held)
+    return chosen
+
+
+def direct_release(lane: Lane, requests: Sequence[Held]) -> str:
+    """Why a batch of unprepared requests ends where it does."""
+    full = sum(held.entry.rows for held in requests) >= lane.record.limits.max_batch_size
+    return "full" if full else "idle"
+
+
+def item_of(held: Held) -> Item:
+    """A request as the device process gets it."""
+    entry = held.entry
+    return Item(
+        held.number,
+        entry.content_type,
+        entry.accept,
+        entry.inputs,
+        entry.truncate,
+        entry.parameters,
+        entry.outputs,
+    )
+
+
+def waiting_rows(held: Held) -> list[WaitingRow]:
+    """The rows of a request, spread in rank so that a large one does not hold up the others."""
+    step_ms = held.lane.cost.milliseconds(1, max(held.lengths))
+    return [
+        WaitingRow(
+            held.number,
+            at,
+            length,
+            held.entry.parameters,
+            held.placement.level,
+            held.taken_ms + at * step_ms,
+            held.deadline_ms,
+        )
+        for at, length in enumerate(held.lengths)
+    ]

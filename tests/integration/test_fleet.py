@@ -1,0 +1,373 @@
+"""A router and two workers as real processes, under everything that callers and operators do."""
+
+import json
+import secrets
+from collections import Counter, defaultdict
+from statistics import median
+
+import pytest
+from support.fleet import draft_of, limits, running_fleet, until
+
+from batchfleet.models.runtimes.echo import echo_digest
+from batchfleet.ops import deployment
+from batchfleet.wire.deployment import LIMIT_ROWS
+from batchfleet.wire.reply import decode_reply
+
+# Keys of a fleet that live as long as it does; all others need a TTL or belong to open requests.
+LASTING = ("deploy", "tenants", "workers", "lost", "journal", "in:", "q:", "bell:")
+
+
+@pytest.fixture(scope="module")
+def fleet(redis_server, tmp_path_factory):
+    namespace = f"t{secrets.token_hex(6)}"
+    folder = tmp_path_factory.mktemp("fleet")
+    with running_fleet(redis_server, namespace, folder) as found:
+        found.deploy(draft_of("echo", "echo"))
+        found.deploy(tokens_draft("texts"))
+        programs = [found.start(kind) for kind in ("router", "consumer", "consumer")]
+        found.router_program, *found.workers = [p.wait_until_ready() for p in programs]
+        yield found
+        assert all(program.is_running() for program in programs)
+        found.server.unlink(*found.server.scan_iter(f"{namespace}:*", count=1000))
+
+
+def tokens_draft(model, **changes):
+    """A model that counts four characters as a token and is placed by length."""
+    values = limits(buckets=(16, 32, 64, 128, 256), max_length=256, truncate="end")
+    return draft_of(
+        "echo",
+        model,
+        limits={**values, **changes},
+        parameters={"characters_per_token": 4},
+        bytes_per_token=4.0,
+    )
+
+
+@pytest.fixture
+def model(fleet):
+    """A name that no other test uses; whatever it was deployed as is idle in the end."""
+    name = f"m{secrets.token_hex(4)}"
+    yield name
+    if fleet.server.sismember(f"{fleet.namespace}:models", name):
+        fleet.wait_idle(name)
+
+
+def worker_of(reply):
+    return reply.receipt["batch"].rpartition(":")[0]
+
+
+def data_of(reply, name):
+    return next(output["data"] for output in reply.outputs if output["name"] == name)
+
+
+def digests(texts, version="1"):
+    return [echo_digest({"text": text}, version) for text in texts]
+
+
+def check_all_ok(replies):
+    assert Counter((reply.status, (reply.error or {}).get("message")) for reply in replies) == {
+        ("ok", None): len(replies)
+    }
+
+
+# Sharing and order.
+
+
+def test_two_workers_share_the_load(fleet, model):
+    fleet.serve(draft_of("echo", model, limits=limits(max_batch_size=2)), workers=2)
+    ids = fleet.submit_all(model, [{"text": "!sleep:20"}] * 40)
+    replies = fleet.replies(model, ids)
+    check_all_ok(replies)
+    shares = Counter(map(worker_of, replies))
+    assert set(shares) == {worker.facts["worker"] for worker in fleet.workers}
+    assert min(shares.values()) >= 10
+
+
+def test_the_same_id_a_hundred_times_at_once_runs_once(fleet, model):
+    fleet.serve(draft_of("echo", model), workers=2)
+    ids = fleet.submit_all(model, [{"id": "same", "text": f"copy {at}"} for at in range(100)])
+    first = fleet.raw_reply(model, ids[0])
+    fleet.wait_idle(model)
+    assert fleet.items(model, "same") == [first]
+    assert fleet.runs(model) == 1
+    reply = decode_reply(first)
+    assert reply.receipt["rows"] == reply.usage["rows"] == 1
+    assert reply.receipt["attempt"] == 1
+    assert data_of(reply, "digest") == digests(["copy 0"])
+
+
+def test_a_copy_sent_again_before_and_after_the_answer_joins(fleet, model):
+    fleet.serve(draft_of("echo", model), workers=2)
+    ids = [f"r{at}" for at in range(50)]
+    fleet.submit_all(model, [{"id": name, "text": "!sleep:5"} for name in ids for _ in range(2)])
+    before = [fleet.raw_reply(model, name) for name in ids]
+    fleet.submit_all(model, [{"id": name} for name in ids])
+    fleet.wait_idle(model)
+    assert [fleet.items(model, name) for name in ids] == [[raw] for raw in before]
+    assert fleet.runs(model) == len(ids)
+
+
+def test_a_request_of_many_rows_comes_back_in_order_beside_others(fleet):
+    texts = [f"{at} " + "x" * (at * 7 % 900) for at in range(300)]
+    singles = [f"single {at} " + "y" * (at * 13 % 600) for at in range(100)]
+    before = fleet.submit_all("texts", [{"text": text} for text in singles[:50]])
+    many = fleet.submit("texts", texts)
+    after = fleet.submit_all("texts", [{"text": text} for text in singles[50:]])
+    reply = fleet.reply("texts", many)
+    assert reply.status == "ok"
+    assert data_of(reply, "digest") == digests(texts)
+    assert data_of(reply, "length") == [len(text) // 4 + 1 for text in texts]
+    assert reply.usage["rows"] == 300
+    assert reply.receipt["padded_tokens"] / reply.receipt["tokens"] <= 1.3
+    replies = fleet.replies("texts", before + after)
+    assert [data_of(one, "digest") for one in replies] == [[d] for d in digests(singles)]
+
+
+def test_rows_of_one_request_need_not_agree_with_what_was_claimed(fleet):
+    texts = ["x" * 4 * at for at in range(1, 60)]
+    reply = fleet.ask("texts", texts, rows="2", length="1")
+    assert data_of(reply, "digest") == digests(texts)
+
+
+def test_a_failing_row_is_named_and_hurts_nobody_else(fleet):
+    neighbours = fleet.submit_all("echo", [{"text": f"good {at}"} for at in range(10)])
+    bad = fleet.submit("echo", ["a", "!raise", "b", "!raise"])
+    neighbours += fleet.submit_all("echo", [{"text": f"good {at}"} for at in range(10)])
+    reply = fleet.reply("echo", bad)
+    assert reply.error["name"] == "model_error"
+    assert reply.error["source"] == "model"
+    assert reply.error["rows"] == [1, 3]
+    check_all_ok(fleet.replies("echo", neighbours))
+
+
+@pytest.mark.parametrize("switch", ["wrong_count", "nan"])
+def test_an_output_that_breaks_the_signature_is_a_bad_output(fleet, switch):
+    neighbours = fleet.submit_all("echo", [{"text": f"good {at}"} for at in range(5)])
+    assert fleet.ask("echo", f"!{switch}").error["name"] == "bad_output"
+    check_all_ok(fleet.replies("echo", neighbours))
+
+
+def test_a_high_priority_overtakes_what_waits(fleet, model):
+    fleet.serve(draft_of("echo", model, limits=limits(max_batch_size=1)), workers=2)
+    low = fleet.submit_all(model, [{"text": "!sleep:20", "priority": "low"}] * 40)
+    high = fleet.submit_all(model, [{"text": "!sleep:20", "priority": "high"}] * 4)
+    waited = [reply.receipt["queue_ms"] for reply in fleet.replies(model, low)]
+    urgent = [reply.receipt["queue_ms"] for reply in fleet.replies(model, high)]
+    assert max(urgent) < median(waited)
+
+
+def test_a_high_priority_overtakes_what_a_worker_holds_already(fleet, model):
+    """Different parameters: the held requests run one by one although a batch may have 32 rows."""
+    fleet.serve(draft_of("echo", model), workers=2)
+    low = fleet.submit_all(
+        model,
+        [
+            {"parameters": json.dumps({"fault": "sleep:20", "n": at}), "priority": "low"}
+            for at in range(60)
+        ],
+    )
+    until(lambda: fleet.pending(model) + 4 >= len(low), "the workers hold the low ones")
+    high = fleet.submit(model, "urgent", priority="high")
+    waited = [reply.receipt["queue_ms"] for reply in fleet.replies(model, low)]
+    assert fleet.reply(model, high).receipt["queue_ms"] < median(waited)
+
+
+def test_requests_with_different_parameters_never_share_a_batch(fleet, model):
+    fleet.serve(draft_of("echo", model), workers=2)
+    blockers = fleet.submit_all(model, [{"text": "!sleep:150", "parameters": "{}"}] * 2)
+    ids = fleet.submit_all(
+        model, [{"parameters": json.dumps({"n": at % 3})} for at in range(45)]
+    )
+    check_all_ok(fleet.replies(model, blockers))
+    batches = defaultdict(set)
+    sizes = Counter()
+    for at, reply in enumerate(fleet.replies(model, ids)):
+        batches[reply.receipt["batch"]].add(at % 3)
+        sizes[reply.receipt["batch"]] += 1
+        assert reply.receipt["rows"] <= 15
+    assert all(len(parameters) == 1 for parameters in batches.values())
+    assert len(batches) >= 3
+
+
+# Bounds.
+
+
+def test_a_full_backlog_is_busy_and_loses_nothing(fleet, model):
+    fleet.serve(draft_of("echo", model, limits=limits(max_batch_size=1)), {"backlog": 10}, 2)
+    requests = [{"id": f"r{at}", "text": "!sleep:150"} for at in range(15)]
+    ids = fleet.submit_all(model, requests)
+    replies = fleet.replies(model, ids)
+    refused = [reply for reply in replies if reply.status != "ok"]
+    check_all_ok(replies[:10])
+    assert [reply.error["name"] for reply in refused] == ["busy"] * len(refused)
+    assert 1 <= len(refused) <= 5
+    for reply in refused:
+        assert reply.error["retryable"]
+        assert reply.error["retry_after_ms"] > 0
+        assert not fleet.server.exists(fleet.keys(model).tombstone("default", reply.id))
+    fleet.wait_idle(model)
+    again = fleet.submit_all(model, [r for r in requests if r["id"] in {x.id for x in refused}])
+    until(lambda: fleet.runs(model) == 15, "the refused ones are accepted now")
+    fleet.wait_idle(model)
+    check_all_ok(fleet.replies(model, again))
+    assert [len(fleet.items(model, name)) for name in ids] == [1] * 15
+
+
+def test_a_deadline_fires_while_every_worker_is_busy(fleet, model):
+    fleet.serve(draft_of("echo", model, limits=limits(max_batch_size=1)), workers=2)
+    busy = fleet.submit_all(model, [{"text": "!sleep:1500"}] * 2)
+    until(lambda: fleet.pending(model) == 2, "both workers are busy")
+    late = fleet.submit_all(model, [{"timeout_ms": "200"}] * 6)
+    replies = fleet.replies(model, late, timeout_s=1)
+    assert {reply.status for reply in replies} == {"deadline_exceeded"}
+    assert {reply.error["name"] for reply in replies} == {"deadline_exceeded"}
+    assert not any(fleet.items(model, name) for name in busy)
+    check_all_ok(fleet.replies(model, busy))
+    fleet.wait_idle(model)
+    assert [len(fleet.items(model, name)) for name in late] == [1] * 6
+
+
+def test_a_deadline_fires_for_the_request_that_runs(fleet, model):
+    fleet.serve(draft_of("echo", model))
+    late = fleet.submit(model, "!sleep:800", timeout_ms="150")
+    first = fleet.raw_reply(model, late, timeout_s=0.6)
+    assert decode_reply(first).status == "deadline_exceeded"
+    fleet.wait_idle(model)
+    assert fleet.items(model, late) == [first]
+    assert fleet.ask(model).status == "ok"
+
+
+def test_large_bodies_go_through(fleet):
+    texts = [f"{at}" + "x" * 1_000_000 for at in range(6)]
+    ids = fleet.submit_all("echo", [{"text": text} for text in texts])
+    found = [data_of(reply, "digest") for reply in fleet.replies("echo", ids)]
+    assert found == [[digest] for digest in digests(texts)]
+
+
+def test_the_most_rows_that_are_allowed_come_back(fleet):
+    texts = [f"row {at}" for at in range(LIMIT_ROWS["max_rows_per_request"].highest)]
+    ids = [fleet.submit("echo", texts) for _ in range(3)]
+    for reply in fleet.replies("echo", ids):
+        assert data_of(reply, "digest") == digests(texts)
+
+
+def test_what_the_caller_asked_for_comes_back(fleet):
+    traceparent = f"00-{'a' * 32}-{'b' * 16}-01"
+    reply = fleet.ask(
+        "echo", outputs="length", meta="m: {}\n", traceparent=traceparent, result_ttl_ms="5000"
+    )
+    assert [output["name"] for output in reply.outputs] == ["length"]
+    assert reply.meta == "m: {}\n"
+    assert reply.trace_id == "a" * 32
+    assert 0 < fleet.server.pttl(fleet.keys("echo").reply("default", reply.id)) <= 5000
+
+
+# Versions and limits while the fleet runs.
+
+
+def test_a_second_version_takes_over_without_an_error(fleet, model):
+    fleet.serve(draft_of("echo", model), workers=2)
+    ids = []
+    fleet.deploy(draft_of("echo", model, version="2"))
+
+    def second_answers():
+        ids.append(fleet.submit(model, "text"))
+        return fleet.reply(model, ids[-1]).version == "2"
+
+    until(second_answers, "the second version answers")
+    replies = fleet.replies(model, ids)
+    check_all_ok(replies)
+    versions = [reply.version for reply in replies]
+    assert versions == sorted(versions)
+    for version in ("1", "2"):
+        reply = fleet.ask(model, "text", version=version)
+        assert (reply.version, data_of(reply, "digest")) == (version, digests(["text"], version))
+
+
+def test_requests_sent_right_after_a_deploy_wait_for_the_version(fleet, model):
+    fleet.deploy(draft_of("echo", model))
+    ids = fleet.submit_all(model, [{"text": f"text {at}"} for at in range(20)])
+    check_all_ok(fleet.replies(model, ids))
+
+
+def test_a_changed_limit_holds_from_then_on(fleet, model):
+    keys = fleet.serve(draft_of("echo", model), workers=2)
+    deployment.override(fleet.operator, model, {"max_request_bytes": 100})
+    until(
+        lambda: (fleet.ask(model, "x" * 200).error or {}).get("name") == "too_large",
+        "the router refuses what is too large now",
+    )
+    deployment.override(fleet.operator, model, {"max_request_bytes": None})
+    until(lambda: fleet.ask(model, "x" * 200).status == "ok", "the override is taken back")
+    assert not [name for name in fleet.server.hkeys(keys.deploy) if name.startswith(b"set:")]
+
+
+def test_a_changed_limit_on_content_reaches_the_device_process(fleet, model):
+    fleet.serve(tokens_draft(model), workers=2)
+    assert fleet.ask(model, ["a", "b", "c"]).status == "ok"
+    deployment.override(fleet.operator, model, {"max_rows_per_request": 2, "max_length": 5})
+
+    def both_hold():
+        rows, length = fleet.ask(model, ["a", "b", "c"]), fleet.ask(model, "x" * 80, truncate="refuse")
+        return rows.error and length.error and (rows.error["name"], length.error["name"])
+
+    assert until(both_hold, "content is held against the new limits", 3) == (
+        "too_many_rows",
+        "too_long",
+    )
+
+
+def test_undeploying_touches_no_other_model(fleet, model):
+    keys = fleet.serve(draft_of("echo", model), workers=2)
+    assert fleet.ask(model).status == "ok"
+    names = [worker.facts["worker"] for worker in fleet.workers]
+    running = fleet.submit_all("echo", [{"text": "!sleep:300"}] * 2)
+    deployment.undeploy(fleet.operator, model)
+    assert fleet.server.xadd(keys.ingress("default"), {"id": "a"}, nomkstream=True) is None
+    until(lambda: not fleet.lanes(model), "the workers leave the model")
+    check_all_ok(fleet.replies("echo", running))
+    assert sorted(fleet.lanes("echo")) == sorted(names)
+    assert not any(worker.events("worker.fenced") for worker in fleet.workers)
+
+
+def test_a_model_may_be_deployed_again_after_it_was_undeployed(fleet, model):
+    fleet.serve(draft_of("echo", model), workers=2)
+    deployment.undeploy(fleet.operator, model)
+    fleet.serve(draft_of("echo", model, version="2"), workers=2)
+    assert fleet.ask(model).version == "2"
+    assert not any(worker.events("worker.fenced") for worker in fleet.workers)
+
+
+def test_a_worker_refuses_a_version_for_another_device_and_says_why(fleet, model):
+    fleet.deploy(draft_of("echo", model, device="cuda"))
+    lanes = until(lambda: list(fleet.lanes(model).values()), "workers look at the model")
+    assert lanes[0]["1"]["state"] == "refused"
+    assert "cuda" in lanes[0]["1"]["reason"]
+    assert fleet.ask("echo").status == "ok"
+    deployment.undeploy(fleet.operator, model)
+
+
+def test_a_worker_takes_only_the_models_of_its_patterns(fleet):
+    fleet.serve(draft_of("echo", "only-this"), workers=2)
+    extra = fleet.consumer(models="nothing, only-*")
+    name = extra.facts["worker"]
+    assert extra.facts["models"] == ["only-this"]
+    assert name in fleet.lanes("only-this")
+    assert name not in fleet.lanes("echo")
+    assert extra.stop() == 0
+    assert name not in fleet.lanes("only-this")
+
+
+def test_nothing_is_left_over(fleet):
+    """Runs last in this module: whatever the tests above did, only what belongs there remains."""
+    models = [name.decode() for name in fleet.server.smembers(f"{fleet.namespace}:models")]
+    for model in models:
+        fleet.wait_idle(model)
+        assert fleet.pending(model) == 0
+        group = fleet.server.xpending(fleet.keys(model).ingress("default"), "router")
+        assert group["pending"] == 0
+    lasting = {f"{fleet.namespace}:models"}
+    for name in fleet.server.scan_iter(f"{fleet.namespace}:*", count=1000):
+        kind = name.decode().partition("}:")[2]
+        if fleet.server.ttl(name) == -1 and not kind.startswith(LASTING):
+            assert name.decode() in lasting

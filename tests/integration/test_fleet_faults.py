@@ -1,0 +1,191 @@
+"""What goes wrong inside a worker: signals, dying and hanging device processes, frozen processes."""
+
+import os
+import signal
+
+import pytest
+from support.fleet import draft_of, limits, running_fleet, until
+
+from batchfleet.broker import fleet as commands
+from batchfleet.broker import requests
+
+MODEL = "m"
+
+
+@pytest.fixture
+def fleet(redis_server, namespace, tmp_path):
+    with running_fleet(redis_server, namespace, tmp_path) as found:
+        yield found
+
+
+def started(fleet, draft, workers=1, **settings):
+    """A router and workers that are ready for one model; returns the workers."""
+    fleet.deploy(draft)
+    router = fleet.start("router")
+    consumers = [fleet.start("consumer", **settings) for _ in range(workers)]
+    router.wait_until_ready()
+    ready = [consumer.wait_until_ready() for consumer in consumers]
+    fleet.wait_served(MODEL, draft.version, workers)
+    return ready
+
+
+def check_ok(replies):
+    failed = [reply.error for reply in replies if reply.status != "ok"]
+    assert not failed
+
+
+def check_nothing_left(fleet):
+    fleet.wait_idle(MODEL)
+    assert fleet.pending(MODEL) == 0
+    assert fleet.server.xpending(fleet.keys(MODEL).ingress("default"), "router")["pending"] == 0
+
+
+def test_a_worker_told_to_stop_finishes_what_it_holds(fleet):
+    first, second = started(fleet, draft_of("echo", MODEL, limits=limits(max_batch_size=4)), 2)
+    ids = fleet.submit_all(MODEL, [{"text": "!sleep:10"}] * 200)
+    until(lambda: fleet.items(MODEL, ids[10]), "work is under way")
+    assert first.stop() == 0
+    replies = fleet.replies(MODEL, ids)
+    check_ok(replies)
+    assert {reply.receipt["attempt"] for reply in replies} == {1}
+    workers = {reply.receipt["batch"].rpartition(":")[0] for reply in replies}
+    assert workers == {first.facts["worker"], second.facts["worker"]}
+    check_nothing_left(fleet)
+    assert first.facts["worker"] not in fleet.lanes(MODEL)
+    assert fleet.server.smembers(fleet.keys(MODEL).lost) == {first.facts["worker"].encode()}
+
+
+def test_a_worker_that_hangs_exits_within_its_grace(fleet):
+    (worker,) = started(fleet, draft_of("echo", MODEL), grace_ms=1000)
+    fleet.submit(MODEL, "!hang")
+    until(lambda: fleet.pending(MODEL) == 1, "the worker hangs")
+    worker.stop(timeout_s=5)
+
+
+def test_requests_inside_a_killed_device_process_are_answered(fleet):
+    (worker,) = started(fleet, draft_of("echo", MODEL, limits=limits(max_batch_size=4)))
+    ids = fleet.submit_all(MODEL, [{"text": f"!sleep:100 {at}"} for at in range(8)])
+    until(lambda: fleet.pending(MODEL) == 8, "the worker holds all of them")
+    os.kill(worker.device_pid(), signal.SIGKILL)
+    replies = fleet.replies(MODEL, ids)
+    check_ok(replies)
+    attempts = [reply.receipt["attempt"] for reply in replies]
+    assert set(attempts) <= {1, 2}
+    assert attempts.count(2) >= 4
+    check_nothing_left(fleet)
+    assert worker.is_running()
+    (lost,) = worker.events("device.lost")
+    assert "SIGKILL" in lost["reason"]
+
+
+@pytest.mark.parametrize("stage", ["preprocess", "predict", "postprocess"])
+def test_only_the_culprit_of_a_crash_fails(fleet, stage):
+    (worker,) = started(fleet, draft_of("echo", MODEL))
+    blocker = fleet.submit(MODEL, "!sleep:200")
+    until(lambda: fleet.pending(MODEL) == 1, "the device is busy")
+    ids = fleet.submit_all(
+        MODEL, [{"text": f"!segv@{stage}" if at == 3 else f"good {at}"} for at in range(8)]
+    )
+    replies = fleet.replies(MODEL, ids)
+    culprit = replies.pop(3)
+    check_ok([*replies, fleet.reply(MODEL, blocker)])
+    assert culprit.error["name"] == "poison"
+    assert culprit.error["source"] == "model"
+    assert culprit.receipt["attempt"] == 2
+    check_nothing_left(fleet)
+    assert worker.is_running()
+    assert fleet.ask(MODEL).status == "ok"
+
+
+@pytest.mark.parametrize("stage", ["preprocess", "predict", "postprocess"])
+def test_only_the_culprit_of_a_hang_fails(fleet, stage):
+    draft = draft_of(
+        "echo", MODEL, limits=limits(preprocess_ms=400, predict_ms=400, postprocess_ms=400)
+    )
+    (worker,) = started(fleet, draft)
+    ids = fleet.submit_all(
+        MODEL, [{"text": f"!hang@{stage}" if at == 3 else f"good {at}"} for at in range(8)]
+    )
+    replies = fleet.replies(MODEL, ids)
+    culprit = replies.pop(3)
+    check_ok(replies)
+    assert culprit.error["name"] == "time_limit"
+    assert culprit.error["source"] == "model"
+    check_nothing_left(fleet)
+    assert worker.is_running()
+
+
+def test_a_model_that_holds_the_interpreter_stops_neither_beat_nor_intake(fleet):
+    started(fleet, draft_of("echo", MODEL), lease_ms=600, beat_ms=200)
+    ids = fleet.submit_all(MODEL, [{"text": "!hold_gil:1500"}, {}, {}])
+    (worker,) = fleet.lanes(MODEL)
+    before = fleet.server.zscore(fleet.keys(MODEL).workers, worker)
+
+    def beaten():
+        return fleet.server.zscore(fleet.keys(MODEL).workers, worker) >= before + 4
+
+    until(beaten, "the worker goes on beating", 1.4)
+    assert not fleet.items(MODEL, ids[0])
+    check_ok(fleet.replies(MODEL, ids))
+
+
+def test_a_model_that_runs_out_of_memory_fails_alone(fleet):
+    started(fleet, draft_of("echo", MODEL))
+    ids = fleet.submit_all(MODEL, [{}, {"text": "!memory_error"}, {}])
+    first, second, third = fleet.replies(MODEL, ids)
+    check_ok([first, third])
+    assert second.error["name"] == "device_memory"
+    assert second.error["retryable"]
+
+
+def test_a_device_process_that_dies_again_and_again_keeps_answering(fleet):
+    (worker,) = started(fleet, draft_of("echo", MODEL))
+    for _ in range(2):
+        assert fleet.ask(MODEL, "!segv").error["name"] == "poison"
+    assert fleet.ask(MODEL).status == "ok"
+    assert len(worker.events("device.lost")) == 4
+
+
+def test_loading_a_second_model_is_no_time_limit_of_the_first(fleet):
+    """A version that takes long to warm up holds up a batch, and is not that batch's fault."""
+    (worker,) = started(fleet, draft_of("echo", MODEL, limits=limits(preprocess_ms=300, predict_ms=300)))
+    slow = draft_of("device_stub", "slow", parameters={"base_ms": 150.0})
+    fleet.deploy(slow)
+    ids = []
+
+    def second_is_ready():
+        ids.append(fleet.submit(MODEL))
+        check_ok([fleet.reply(MODEL, ids[-1])])
+        return any(lanes["1"]["state"] == "ready" for lanes in fleet.lanes("slow").values() if lanes)
+
+    until(second_is_ready, "the slow model is loaded")
+    assert not worker.events("device.lost")
+
+
+def test_a_worker_that_was_frozen_announces_itself_again(fleet):
+    """Its hash expires meanwhile; without it routers would count its versions as unserved."""
+    (worker,) = started(fleet, draft_of("echo", MODEL), lease_ms=300, beat_ms=100)
+    name = fleet.keys(MODEL).worker(worker.facts["worker"])
+    worker.signal(signal.SIGSTOP)
+    until(lambda: not fleet.server.exists(name), "the announcement has expired")
+    worker.signal(signal.SIGCONT)
+    fleet.wait_served(MODEL)
+    assert fleet.ask(MODEL).status == "ok"
+
+
+def test_entries_whose_take_was_never_answered_are_found_again(fleet):
+    """The connection breaks after the server handed entries over: they are pending, unknown."""
+    (worker,) = started(fleet, draft_of("echo", MODEL))
+    worker.signal(signal.SIGSTOP)
+    request = fleet.submit(MODEL, timeout_ms="15000")
+    until(lambda: fleet.waiting(MODEL) == 1, "the request waits")
+    keys, record = fleet.keys(MODEL), fleet.executor.run(commands.deployment(fleet.keys(MODEL)))
+    lost = requests.take(
+        keys, worker.facts["worker"], record.versions["1"], fleet.queues(MODEL), 10
+    )
+    assert fleet.executor.run(lost)
+    for connection in fleet.server.client_list():
+        if connection["name"].startswith(worker.facts["worker"]):
+            fleet.server.client_kill_filter(_id=connection["id"])
+    worker.signal(signal.SIGCONT)
+    assert fleet.reply(MODEL, request).status == "ok"

@@ -1,0 +1,156 @@
+"""Routers that die, several at once, versions without a worker, and a server that cuts connections."""
+
+import signal
+from collections import Counter
+
+import pytest
+from support.fleet import draft_of, limits, running_fleet, until
+
+from batchfleet.broker import requests
+
+MODEL = "m"
+
+
+@pytest.fixture
+def fleet(redis_server, namespace, tmp_path):
+    with running_fleet(redis_server, namespace, tmp_path) as found:
+        found.deploy(draft_of("echo", MODEL))
+        yield found
+
+
+def start(fleet, *kinds, **settings):
+    programs = [fleet.start(kind, **settings) for kind in kinds]
+    return [program.wait_until_ready() for program in programs]
+
+
+def check_all_answered_once(fleet, ids):
+    replies = fleet.replies(MODEL, ids)
+    assert Counter(reply.status for reply in replies) == {"ok": len(ids)}
+    fleet.wait_idle(MODEL)
+    assert {len(fleet.items(MODEL, name)) for name in ids} == {1}
+    assert fleet.pending(MODEL) == 0
+    assert fleet.server.xpending(fleet.keys(MODEL).ingress("default"), "router")["pending"] == 0
+
+
+def test_two_routers_share_the_ingress_and_answer_once(fleet):
+    start(fleet, "router", "router", "consumer")
+    stream = fleet.keys(MODEL).ingress("default")
+    until(lambda: len(fleet.server.xinfo_consumers(stream, "router")) == 2, "both routers read")
+    ids = []
+    for chunk in range(20):
+        entries = [{"id": f"r{chunk}-{at}"} for at in range(20)]
+        ids += fleet.submit_all(MODEL, [entry for entry in entries for _ in range(2)])[::2]
+    check_all_answered_once(fleet, ids)
+    assert fleet.runs(MODEL) == len(ids)
+
+
+def test_what_a_killed_router_had_read_is_answered_by_the_next_one(fleet):
+    (router,) = start(fleet, "router")
+    start(fleet, "consumer")
+    stream = fleet.keys(MODEL).ingress("default")
+    ids = fleet.submit_all(MODEL, [{"text": f"text {at}"} for at in range(300)])
+    assert router.kill() == -signal.SIGKILL
+    ids += fleet.submit_all(MODEL, [{"text": f"more {at}"} for at in range(20)])
+    # Whatever the router was doing: some entries lie with a router that never comes back.
+    fleet.executor.run(requests.read_ingress([stream], "r-gone", 10, 0))
+    start(fleet, "router")
+    check_all_answered_once(fleet, ids)
+    assert fleet.runs(MODEL) == len(ids)
+
+
+def test_a_router_that_stops_finishes_what_it_has_read(fleet):
+    first, _, _ = start(fleet, "router", "router", "consumer")
+    ids = []
+    for _ in range(10):
+        ids += fleet.submit_all(MODEL, [{}] * 30)
+    assert first.stop() == 0
+    ids += fleet.submit_all(MODEL, [{}] * 30)
+    check_all_answered_once(fleet, ids)
+
+
+def test_a_version_that_nobody_serves_is_told_to_those_that_wait_and_to_new_ones(fleet):
+    start(fleet, "router", no_worker_ms=400)
+    waiting = fleet.submit_all(MODEL, [{"text": f"text {at}"} for at in range(150)])
+    for reply in fleet.replies(MODEL, waiting):
+        assert reply.error["name"] == "no_worker"
+        assert reply.error["source"] == "fleet"
+        assert reply.error["retryable"]
+        assert reply.error["retry_after_ms"] > 0
+    assert fleet.runs(MODEL) == len(waiting)
+    assert fleet.ask(MODEL).error["name"] == "no_worker"
+    assert fleet.runs(MODEL) == len(waiting)
+    assert fleet.open_requests(MODEL) == 0
+    start(fleet, "consumer")
+    until(lambda: fleet.ask(MODEL).status == "ok", "the worker is noticed")
+    fleet.wait_idle(MODEL)
+    assert {len(fleet.items(MODEL, name)) for name in waiting} == {1}
+
+
+def test_requests_that_came_before_the_worker_wait_for_it(fleet):
+    start(fleet, "router")
+    ids = fleet.submit_all(MODEL, [{}] * 30)
+    until(lambda: fleet.waiting(MODEL) == 30, "all are accepted")
+    start(fleet, "consumer")
+    check_all_answered_once(fleet, ids)
+
+
+def test_everything_is_answered_although_connections_are_cut(fleet):
+    router, worker = start(fleet, "router", "consumer")
+    ids = []
+    for _ in range(10):
+        ids += fleet.submit_all(MODEL, [{"text": "!sleep:1"} for _ in range(60)])
+        fleet.server.client_kill_filter(_type="normal", skipme=True)
+        until(lambda: fleet.items(MODEL, ids[-1]), "the last one is answered")
+    check_all_answered_once(fleet, ids)
+    assert worker.is_running()
+    assert worker.events("server.lost")
+    assert not worker.events("worker.fenced")
+    # Ready is said once: a script that reads the line must not meet a second one.
+    assert (router.stop(), router.rest) == (0, b"")
+    assert (worker.stop(), worker.rest) == (0, b"")
+
+
+def test_one_ill_formed_deploy_record_stops_no_other_model(fleet):
+    router, worker = start(fleet, "router", "consumer")
+    fleet.deploy(draft_of("echo", "broken"))
+    fleet.wait_served("broken")
+    fleet.server.hset(fleet.keys("broken").deploy, "version:1", "{")
+    fleet.deploy(draft_of("echo", "later"))
+    reply = fleet.ask("later", timeout_s=5)
+    assert reply.status == "ok"
+    assert fleet.ask(MODEL).status == "ok"
+    assert router.is_running()
+    assert worker.is_running()
+
+
+def test_a_work_stream_that_is_gone_is_told_and_stops_nobody(fleet):
+    router, _ = start(fleet, "router", "consumer")
+    fleet.server.delete(*fleet.queues(MODEL))
+    assert fleet.ask(MODEL).error["name"] == "unavailable"
+    fleet.deploy(draft_of("echo", MODEL))
+    assert fleet.ask(MODEL).status == "ok"
+    assert router.is_running()
+
+
+def test_entries_with_wrong_clocks_are_answered(fleet):
+    start(fleet, "router", "consumer")
+    stream = fleet.keys(MODEL).ingress("default")
+    past = {"id": "past", "inputs": '{"text": ["x"]}', "timeout_ms": "1000"}
+    fleet.server.xadd(stream, past, id="1-0")
+    assert fleet.reply(MODEL, "past").status == "deadline_exceeded"
+    seconds, _ = fleet.server.time()
+    fleet.server.xadd(stream, {**past, "id": "ahead"}, id=f"{(seconds + 3600) * 1000}-0")
+    reply = fleet.reply(MODEL, "ahead")
+    assert reply.error["name"] == "bad_request"
+    assert "clock" in reply.error["message"]
+
+
+def test_buckets_that_are_changed_by_force_strand_nothing_for_ever(fleet):
+    """Entries of buckets out of service end with their deadline, and their streams empty."""
+    start(fleet, "router")
+    values = limits(buckets=(16, 32), max_batch_size=1)
+    fleet.deploy(draft_of("echo", "b", limits=values, bytes_per_token=4.0))
+    stuck = fleet.submit("b", "x", timeout_ms="500")
+    assert fleet.reply("b", stuck).status == "deadline_exceeded"
+    start(fleet, "consumer")
+    fleet.wait_idle("b")

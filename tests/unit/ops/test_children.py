@@ -1,0 +1,123 @@
+"""Programs as child processes; real ones, of a line or two of Python."""
+
+import os
+import sys
+
+import pytest
+
+from batchfleet.ops.children import Child, Program, ProgramError, environment_of
+from batchfleet.service.clock import ManualClock, SystemClock
+from batchfleet.service.lifecycle import StopSignal
+from batchfleet.service.settings import Settings, load_settings
+
+PATIENCE_MS = 20_000
+READY = "import sys; print('{\"ready\": true}', flush=True); "
+UNTIL_STOPPED = READY + "import signal; signal.sigwait([signal.SIGTERM])"
+
+
+@pytest.fixture
+def start():
+    """Start a child that runs a line of Python; it is gone after the test."""
+    children = []
+
+    def start_child(code, clock=None):
+        command = [sys.executable, "-c", code]
+        program = Program(label="thing", command=command, environ={})
+        child = Child(program, clock or SystemClock())
+        children.append(child)
+        child.start()
+        return child
+
+    yield start_child
+    for child in children:
+        child.end(0)
+
+
+def wait_until_dead(child):
+    """Wait without taking the exit code away from its owner."""
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+
+def test_a_child_is_ready_when_its_line_comes(start):
+    child = start(UNTIL_STOPPED)
+    assert child.wait_until_ready(PATIENCE_MS, StopSignal()) == {"ready": True}
+
+
+def test_a_child_that_is_asked_to_stop_ends_in_time(start):
+    child = start("import signal; signal.pthread_sigmask(0, [15]); " + UNTIL_STOPPED)
+    child.wait_until_ready(PATIENCE_MS, StopSignal())
+    child.ask_to_stop()
+    assert child.end(PATIENCE_MS) is True
+    assert child.pid is None
+    assert child.end(PATIENCE_MS) is True
+
+
+def test_a_child_that_does_not_stop_is_killed(start):
+    child = start("import signal; signal.signal(15, signal.SIG_IGN); " + READY + "signal.pause()")
+    child.wait_until_ready(PATIENCE_MS, StopSignal())
+    child.ask_to_stop()
+    assert child.end(50) is False
+    assert child.pid is None
+
+
+def test_a_child_that_ends_before_it_is_ready_is_told_with_its_exit_code(start):
+    with pytest.raises(ProgramError, match="exit code 7"):
+        start("raise SystemExit(7)").wait_until_ready(PATIENCE_MS, StopSignal())
+
+
+def test_a_child_that_prints_something_else_is_refused(start):
+    with pytest.raises(ProgramError, match="instead of its ready line"):
+        start("print('hello', flush=True); input()").wait_until_ready(PATIENCE_MS, StopSignal())
+
+
+def test_a_child_that_is_never_ready_runs_into_the_time_out(start):
+    child = start("import signal; signal.pause()")
+    with pytest.raises(ProgramError, match="not ready"):
+        child.wait_until_ready(50, StopSignal())
+
+
+def test_waiting_ends_when_everything_shall_stop(start):
+    stop = StopSignal()
+    stop.set()
+    assert start("import signal; signal.pause()").wait_until_ready(PATIENCE_MS, stop) is None
+
+
+def test_a_dead_child_is_told_once_and_started_again_after_its_delay(start):
+    clock = ManualClock()
+    child = start(READY + "sys.exit(3)", clock)
+    wait_until_dead(child)
+    assert child.look() == 3
+    assert child.pid is None
+    assert child.look() is None
+    clock.advance(child.series.delay_ms - 1)
+    child.look()
+    assert child.pid is None
+    clock.advance(1)
+    child.look()
+    assert child.pid is not None
+
+
+def test_a_child_that_was_asked_to_stop_is_not_started_again(start):
+    clock = ManualClock()
+    child = start("raise SystemExit(1)", clock)
+    wait_until_dead(child)
+    child.look()
+    child.ask_to_stop()
+    clock.advance(60_000)
+    child.look()
+    assert child.pid is None
+
+
+def test_what_a_child_prints_later_goes_to_stderr(start, capsys):
+    child = start(READY + "print('from a model', flush=True)")
+    child.wait_until_ready(PATIENCE_MS, StopSignal())
+    wait_until_dead(child)
+    child.look()
+    assert "from a model" in capsys.readouterr().err
+
+
+def test_the_environment_of_a_child_gives_it_the_same_settings(tmp_path):
+    settings = Settings(redis_url="redis://:secret@localhost/0", namespace="x", threads=3)
+    environ = environment_of(settings, {"PATH": "/bin", "BATCHFLEET_THREADS": "9"})
+    assert environ["PATH"] == "/bin"
+    assert load_settings({}, environ, None)[0] == settings

@@ -1,0 +1,130 @@
+"""What the command line prints, and how it reads what was typed."""
+
+import io
+
+import click
+import numpy as np
+import pytest
+
+from batchfleet.ops.cli.answers import describe_outputs, read_inputs, reply_json
+from batchfleet.ops.cli.failures import explain
+from batchfleet.ops.cli.options import settings_of, split_version
+from batchfleet.ops.cli.requests import option_fields
+from batchfleet.ops.survey import read_worker
+from batchfleet.service.settings import SETTING_ROWS
+from batchfleet.wire.errors import (
+    CallerError,
+    ErrorKind,
+    RequestError,
+    ServerError,
+    SettingsError,
+    StoreError,
+)
+from batchfleet.wire.reply import Reply
+
+
+def test_texts_are_inputs_as_they_are():
+    assert read_inputs(("one", "two"), None) == ["one", "two"]
+
+
+@pytest.mark.parametrize("raw", [b'["one", "two"]', b'"one"', b'{"text": ["one"]}'])
+def test_a_file_holds_what_a_client_takes(raw):
+    assert read_inputs((), io.BytesIO(raw)) in (["one", "two"], "one", {"text": ["one"]})
+
+
+def test_a_file_may_hold_tensors_of_the_contract():
+    raw = b'[{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [0.5, 1.5]}]'
+    columns = read_inputs((), io.BytesIO(raw))
+    assert columns["x"].dtype == np.float32
+    assert columns["x"].tolist() == [[0.5, 1.5]]
+
+
+def test_inputs_that_are_not_json_are_refused():
+    with pytest.raises(CallerError, match="not JSON"):
+        read_inputs((), io.BytesIO(b"{"))
+
+
+@pytest.mark.parametrize(("texts", "file"), [((), None), (("one",), io.BytesIO(b'"two"'))])
+def test_texts_and_file_are_one_or_the_other(texts, file):
+    with pytest.raises(click.UsageError, match="one of the two"):
+        read_inputs(texts, file)
+
+
+def test_options_that_were_not_given_are_left_out():
+    given = {"id": None, "timeout": 1.5, "parameters": '{"a": 1}', "meta": "x"}
+    assert option_fields(given) == {"timeout_ms": 1500, "parameters": {"a": 1}, "meta": "x"}
+
+
+@pytest.mark.parametrize("text", ["{", "[1]"])
+def test_parameters_must_be_a_json_object(text):
+    with pytest.raises(click.BadParameter):
+        option_fields({"parameters": text})
+
+
+def test_outputs_show_size_and_the_first_numbers():
+    outputs = {"embedding": np.arange(8, dtype=np.float32).reshape(1, 8), "name": ["x"]}
+    lines = describe_outputs(outputs)
+    assert lines == [
+        "embedding  FP32 [1, 8]",
+        "  0 1 2 3 4 5 …  (8 numbers)",
+        "name  1 texts",
+        '  "x"',
+    ]
+
+
+def test_many_rows_are_cut():
+    lines = describe_outputs({"n": np.zeros(50, np.int64)})
+    assert len(lines) == 22
+    assert lines[-1] == "  … and 30 rows more"
+
+
+def test_a_reply_with_raw_bytes_becomes_json():
+    tensor = {"name": "x", "datatype": "FP32", "shape": [2], "data": b"\0\0\0\0\0\0\x80?"}
+    reply = Reply("r1", "default", "ok", "m", "1", outputs=[tensor])
+    shown = reply_json(reply)
+    assert shown["outputs"][0]["data"].tolist() == [0.0, 1.0]
+    assert "error" not in shown
+
+
+@pytest.mark.parametrize(
+    ("error", "line", "remedy"),
+    [
+        (RequestError.of(ErrorKind.BUSY, "full"), "busy (200): full", "backlog"),
+        (RequestError.of(ErrorKind.INTERNAL, "oh"), "internal (290): oh", ""),
+        (StoreError("gone"), "store: gone", "models list"),
+        (SettingsError("wrong"), "settings: wrong", "batchfleet settings"),
+        (ServerError("away"), "server: away", "BATCHFLEET_REDIS_URL"),
+    ],
+)
+def test_an_error_is_told_with_its_name_and_the_remedy(error, line, remedy):
+    told, advice = explain(error)
+    assert told == line
+    assert remedy in advice
+
+
+@pytest.mark.parametrize(
+    ("typed", "parts"), [("m", ("m", None)), ("m/1", ("m", "1")), ("m/1/2", ("m", "1/2"))]
+)
+def test_model_and_version_as_typed(typed, parts):
+    assert split_version(typed) == parts
+
+
+def test_a_slash_wants_a_version():
+    with pytest.raises(click.BadParameter):
+        split_version("m/")
+
+
+def test_a_program_has_the_options_of_its_settings_and_no_others():
+    router, consumer = settings_of("router"), settings_of("consumer")
+    assert "redis_url" in router
+    assert "store" not in router
+    assert {"store", "device", "threads"} < set(consumer)
+    assert set(settings_of("up")) == set(SETTING_ROWS)
+
+
+def test_a_worker_is_read_from_what_it_announced():
+    lanes = b'{"1": {"state": "refused", "reason": "no device"}}'
+    worker = read_worker("w", {"lanes": lanes, "room": b"64", "host": b"\xff"})
+    assert worker.state_of("1") == "refused"
+    assert worker.state_of("2") == "not loaded"
+    assert worker.facts == {"room": "64", "host": "�"}

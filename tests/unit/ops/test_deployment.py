@@ -1,0 +1,115 @@
+"""Plans of deploying; what the scripts do with them is in tests/integration/test_cli.py."""
+
+import orjson
+import pytest
+
+from batchfleet.ops.deployment import (
+    copy_of_record,
+    keys_to_remove,
+    overrides_in,
+    parse_overrides,
+    require_deployment,
+    streams_of,
+    with_changes,
+)
+from batchfleet.ops.model_limits import limits_in_force
+from batchfleet.wire.deployment import Limits, VersionRecord
+from batchfleet.wire.errors import CallerError, ErrorKind, SettingsError
+from batchfleet.wire.keys import ModelKeys
+
+KEYS = ModelKeys("bf", "m")
+
+
+def record_of(version="1", buckets=(16, 64), **limits):
+    return VersionRecord(version=version, limits=Limits(buckets=buckets, **limits))
+
+
+def hash_of(*records, **overrides):
+    return {
+        "stable": records[0].version.encode(),
+        "epoch": b"3",
+        **{f"version:{record.version}": record.to_wire() for record in records},
+        **{f"set:{name}": orjson.dumps(value) for name, value in overrides.items()},
+    }
+
+
+def test_streams_are_those_of_the_versions_own_buckets():
+    streams = streams_of(KEYS, record_of(), {})
+    assert len(streams) == 6  # three priorities, two buckets
+    assert streams[0] == "bf:{m}:q:1:high:16"
+
+
+def test_overridden_buckets_get_streams_beside_the_own_ones():
+    streams = streams_of(KEYS, record_of(), {"buckets": [16, 32]})
+    assert {stream.rpartition(":")[2] for stream in streams} == {"16", "64", "32"}
+    assert len(streams) == len(set(streams)) == 9
+
+
+def test_changes_are_laid_over_the_hash_and_taken_back():
+    before = hash_of(record_of(), backlog=7, timeout_ms=500)
+    after = with_changes(before, {"backlog": 9, "timeout_ms": None})
+    assert overrides_in(before) == {"backlog": 7, "timeout_ms": 500}
+    assert overrides_in(after) == {"backlog": 9}
+    assert after["version:1"] == before["version:1"]
+
+
+def test_removal_covers_all_versions_tenants_and_overridden_buckets():
+    deploy_hash = hash_of(record_of("1"), record_of("2", buckets=(8,)), buckets=[32])
+    removed = keys_to_remove(KEYS, deploy_hash, ["default", "acme"])
+    assert {"bf:{m}:bell:1", "bf:{m}:bell:2", "bf:{m}:in:default", "bf:{m}:in:acme"} < set(removed)
+    streams = {key.split(":q:")[1] for key in removed if ":q:" in key and ":low:" in key}
+    assert streams == {"1:low:16", "1:low:64", "1:low:32", "2:low:8", "2:low:32"}
+
+
+def test_a_model_without_a_hash_is_unknown():
+    with pytest.raises(CallerError) as raised:
+        require_deployment("m", {})
+    assert raised.value.kind is ErrorKind.UNKNOWN_MODEL
+
+
+def test_assignments_are_read_in_the_type_of_their_limit():
+    changes = parse_overrides(["backlog=5", "max_padding=1.5", "buckets=16,32", "truncate=end"])
+    assert changes == {"backlog": 5, "max_padding": 1.5, "buckets": (16, 32), "truncate": "end"}
+
+
+def test_an_empty_value_takes_an_override_back():
+    assert parse_overrides(["backlog="]) == {"backlog": None}
+
+
+@pytest.mark.parametrize(
+    ("assignments", "told"),
+    [
+        (["backlog"], "key=value"),
+        (["backlog=1", "backlog=2"], "key=value"),
+        (["nothing=1"], "no limit named"),
+        (["nothing="], "no limit named"),
+        (["backlog=0"], "1 to"),
+        (["backlog=many"], "not a number"),
+        (["backlog=1.5"], "whole number"),
+        (["max_padding=nan"], "1 to"),
+        (["buckets=32,16"], "rising"),
+        (["buckets=16,,32"], "rising"),
+        (["truncate=middle"], "refuse"),
+    ],
+)
+def test_a_wrong_assignment_is_refused_with_what_is_allowed(assignments, told):
+    with pytest.raises(SettingsError, match=told):
+        parse_overrides(assignments)
+
+
+def test_the_copy_holds_the_whole_record():
+    raw = copy_of_record(hash_of(record_of(), backlog=7), "bf", ["default"])
+    copy = orjson.loads(raw)
+    assert copy["stable"] == "1"
+    assert copy["set:backlog"] == 7
+    assert copy["version:1"]["limits"]["buckets"] == [16, 64]
+    assert (copy["namespace"], copy["tenants"]) == ("bf", ["default"])
+
+
+def test_limits_show_manifest_override_and_what_holds():
+    limits = {item.name: item for item in limits_in_force("m", hash_of(record_of(), backlog=7))}
+    assert set(limits) == set(Limits().to_wire())
+    backlog, buckets = limits["backlog"], limits["buckets"]
+    assert (backlog.manifest, backlog.override, backlog.in_force) == (10_000, 7, 7)
+    assert (buckets.manifest, buckets.override, buckets.in_force) == ([16, 64], None, [16, 64])
+    assert all(item.meaning for item in limits.values())
