@@ -47,7 +47,8 @@ def entry_of(given) -> list[bytes]:
 
 def present_parts(message) -> dict[str, Any]:
     """The parts of a message that are not absent."""
-    parts = {name: getattr(message, name) for name in message.__slots__}
+    names = message._fields if isinstance(message, tuple) else message.__slots__
+    parts = {name: getattr(message, name) for name in names}
     return {name: value for name, value in parts.items() if value is not None}
 
 

@@ -135,7 +135,11 @@ envelopes = st.builds(
     warnings=st.lists(texts, max_size=3).map(tuple),
 )
 usages = st.builds(
-    Usage, rows=st.integers(0, 2048), tokens=st.integers(0, 2**40), device_ms=finite_ms
+    Usage,
+    rows=st.integers(0, 2048),
+    tokens=st.integers(0, 2**40),
+    truncated_tokens=st.integers(0, 2**40),
+    device_ms=finite_ms,
 )
 counts = st.integers(0, 2**40)
 receipts = st.builds(
