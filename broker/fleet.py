@@ -109,6 +109,12 @@ def leave(keys: ModelKeys, worker: str) -> Command[bool]:
     return call("leave", script_keys, [worker], bool)
 
 
+def vanish(keys: ModelKeys, worker: str) -> list[Command[int]]:
+    """Take a worker's traces from a model that is not deployed any more."""
+    hash_and_bell = (keys.worker(worker), keys.worker_bell(worker))
+    return [plain(int, "ZREM", keys.workers, worker), plain(int, "DEL", *hash_and_bell)]
+
+
 def living(keys: ModelKeys) -> Command[list[str]]:
     """Names of the workers that count as alive."""
     return plain(as_names, "ZRANGE", keys.workers, 0, -1)

@@ -33,6 +33,7 @@ from .protocol import (
 # Bytes sent to the device process and not prepared yet; beyond it, the rest waits here.
 _CREDIT_BYTES = 32 * 1024 * 1024
 _SMOOTH = 0.1
+_LOAD_TRIES = 2
 # What a batch counts for at least, so that lanes with free models still take turns.
 _TURN_MS = 0.01
 
@@ -125,6 +126,8 @@ class Core:
     def _plan_alone(self, now_ms: float) -> list[Message]:
         """Run suspects one at a time, with nothing else in the device process."""
         if self._alone is None:
+            if self._loading_lanes():
+                return []  # a version that crashes while it loads must not take them along
             if any(held.phase in (Phase.PREPARING, Phase.PREPARED) for held in self.held.values()):
                 return []
             self._alone = self._suspects.popleft()
@@ -356,6 +359,20 @@ class Core:
                 return "postprocess"
         return None
 
+    def _blame_loading(self, message: str) -> None:
+        """A version that ended the device process twice while it was loaded is refused.
+
+        Lanes are loaded in the order of their numbers, so the first that is not ready was at it.
+        """
+        loading = self._loading_lanes()
+        if loading:
+            loading[0].deaths += 1
+            if loading[0].deaths >= _LOAD_TRIES:
+                loading[0].refusal = f"while it was loaded, {message}"
+
+    def _loading_lanes(self) -> list[Lane]:
+        return [lane for lane in self.lanes.values() if not lane.ready and not lane.refusal]
+
     def lose_device(self, kind: ErrorKind, message: str) -> list[Ended]:
         """The device process is gone: whatever was inside runs again, alone.
 
@@ -363,10 +380,12 @@ class Core:
         """
         self.device_up = False
         self.running = None
+        inside = [h for h in self.held.values() if h.phase in (Phase.PREPARING, Phase.PREPARED)]
+        if not inside:
+            self._blame_loading(message)
         for lane in self.lanes.values():
             lane.ready = False
             lane.rows = []
-        inside = [h for h in self.held.values() if h.phase in (Phase.PREPARING, Phase.PREPARED)]
         culprit, self._alone = self._alone, None
         ended: list[Ended] = []
         for held in inside:

@@ -82,6 +82,7 @@ class Lane:
     record: VersionRecord
     ready: bool = False
     refusal: str = ""
+    deaths: int = 0  # of the device process while it loaded this lane
     lineage: str = ""
     cost: CostCurve = field(default_factory=CostCurve)
     waiting: deque[Held] = field(default_factory=deque)

@@ -72,6 +72,7 @@ class Keeper:
         self._intakes: dict[str, tuple[threading.Thread, threading.Event]] = {}
         self._executor = worker.connect("keeper")
         self._has_looked = False  # at the deploy records
+        self._nonces: dict[str, str] = {}
 
     def run(self, stop: StopSignal) -> Outcome:
         """Keep the worker until it is stopped or fenced.
@@ -131,7 +132,7 @@ class Keeper:
         found = executor.run_all([fleet.deployment(key) for key in keys])
         deployments = {d.model: d for d in found if d is not None}
         self._match_lanes(deployments)
-        self._announce(deployments)
+        self._announce(executor, deployments)
         self._has_looked = True
 
     def _match_lanes(self, deployments: dict[str, Deployment]) -> None:
@@ -147,7 +148,11 @@ class Keeper:
             if lane is None:
                 self._lanes[pair] = self._open_lane(pair[0], record)
             elif lane.record != record:
-                self._renew_lane(pair, lane, record)
+                self._worker.adjust_lane(lane, record)
+            elif lane.refusal and self._nonces.get(pair[0]) != deployments[pair[0]].nonce:
+                # Deployed anew: what made it refuse may have been mended.
+                self._try_again(lane)
+        self._nonces = {model: deployment.nonce for model, deployment in deployments.items()}
 
     def _open_lane(self, model: str, record: VersionRecord) -> Lane:
         worker = self._worker
@@ -163,13 +168,13 @@ class Keeper:
             worker.load_lane(lane)
         return lane
 
-    def _renew_lane(self, pair: tuple[str, str], lane: Lane, record: VersionRecord) -> None:
-        """Changed limits are taken over; a version published anew under its name is not a thing."""
-        with self._worker.lock:
-            lane.record = record
-        self._lanes[pair] = lane
+    def _try_again(self, lane: Lane) -> None:
+        if not device_misfit(lane.record, self._context.settings.device):
+            lane.refusal = ""
+            lane.deaths = 0
+            self._worker.load_lane(lane)
 
-    def _announce(self, deployments: dict[str, Deployment]) -> None:
+    def _announce(self, executor: BlockingExecutor, deployments: dict[str, Deployment]) -> None:
         namespace = self._context.settings.namespace
         for model in deployments:
             keys = ModelKeys(namespace, model)
@@ -179,7 +184,9 @@ class Keeper:
         for model in [model for model in self._intakes if model not in deployments]:
             _, over = self._intakes.pop(model)
             over.set()
-            self._worker.heart.withdraw(ModelKeys(namespace, model))
+            keys = ModelKeys(namespace, model)
+            self._worker.heart.withdraw(keys)
+            executor.run_all(fleet.vanish(keys, self._worker.name))
 
     def _announcement(self, model: str) -> dict[str, str]:
         lanes = [lane for (name, _), lane in self._lanes.items() if name == model]

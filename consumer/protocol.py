@@ -77,6 +77,13 @@ class Load(NamedTuple):
     record: bytes
 
 
+class Adjust(NamedTuple):
+    """Take over changed limits of a lane; there is no answer. `record` as in `Load`."""
+
+    lane: int
+    record: bytes
+
+
 class Unload(NamedTuple):
     """Forget a lane and everything that waits in it."""
 
@@ -185,12 +192,12 @@ class Memory(NamedTuple):
 
 
 Message = (
-    Load | Unload | Prepare | Run | PrepareRun | Drop | Stop
+    Load | Adjust | Unload | Prepare | Run | PrepareRun | Drop | Stop
     | Hello | Ready | Refused | PreparedRows | Done | Answers | Memory
 )  # fmt: skip
 
 _CLASSES: tuple[type[Any], ...] = (
-    Load, Unload, Prepare, Run, PrepareRun, Drop, Stop,
+    Load, Adjust, Unload, Prepare, Run, PrepareRun, Drop, Stop,
     Hello, Ready, Refused, PreparedRows, Done, Answers, Memory,
 )  # fmt: skip
 OPS: dict[str, type[Any]] = {cls.__name__: cls for cls in _CLASSES}

@@ -18,6 +18,7 @@ from ..service.events import Events
 from ..service.lifecycle import guarded_thread
 from ..service.outage import Outage
 from ..service.settings import Settings
+from ..wire.deployment import VersionRecord
 from ..wire.errors import ErrorKind, ProtocolError, ServerError
 from ..wire.keys import ModelKeys
 from .core import Core
@@ -26,7 +27,7 @@ from .heart import Heart
 from .held import Ended, Lane
 from .intake import BELL_TIMEOUT_S, Taker
 from .link import DeviceLink
-from .protocol import Load, Memory, Message, Ready, Refused, Stop, Unload
+from .protocol import Adjust, Load, Memory, Message, Ready, Refused, Stop, Unload
 from .settling import finish_item
 
 _DEVICE_BACK_OFF_S = (0.1, 10.0)
@@ -35,6 +36,7 @@ _RETRY_SETTLE_S = 0.2
 _IDLE_S = 1.0
 _JOIN_S = 15.0
 _ROOM_WAIT_S = 1.0
+_CROWDED_BELL_S = 0.05
 
 
 class Outcome(Enum):
@@ -123,6 +125,12 @@ class Worker:
         """Have the device process load a lane, now if it runs, else when it comes up."""
         with self.lock:
             self.send([self._load_message(lane)])
+
+    def adjust_lane(self, lane: Lane, record: VersionRecord) -> None:
+        """Take over changed limits, here and in the device process."""
+        with self.lock:
+            lane.record = record
+            self.send([Adjust(lane.number, record.to_wire())])
 
     def drop_lane(self, number: int) -> None:
         """Forget a lane; entries it held stay pending for this worker's successors."""
@@ -286,21 +294,34 @@ class Worker:
 
     def intake_loop(self, keys: ModelKeys, over: threading.Event) -> None:
         """Take entries of one model whenever there is room, until told to stop."""
-        taker = Taker(self.connect("take"), keys, self.name, self._report_unreadable)
         waiter = self.connect("wait", BELL_TIMEOUT_S + 10.0)
-        while not self.stopping.is_set() and not over.is_set():
-            try:
-                lanes = self._lanes_with_room(keys.model)
-                if lanes and not self._take_all(taker, lanes):
-                    bells = [keys.bell(lane.version) for lane, _ in lanes]
-                    bells.append(keys.worker_bell(self.name))
-                    waiter.run(requests.wait_for_bell(bells, BELL_TIMEOUT_S))
-            except FencedError:
-                self.heart.fenced.set()
-                return
-            except ServerError as error:
-                self.context.outage.begins(error)
-                self.stopping.wait(_RETRY_SETTLE_S)
+        with self.connect("take") as executor, waiter:
+            taker = Taker(executor, keys, self.name, self._report_unreadable)
+            while not self.stopping.is_set() and not over.is_set():
+                try:
+                    self._take_once(taker, waiter, keys)
+                except FencedError:
+                    self.heart.fenced.set()
+                    return
+                except ServerError as error:
+                    self.context.outage.begins(error)
+                    self.stopping.wait(_RETRY_SETTLE_S)
+
+    def _take_once(self, taker: Taker, waiter: BlockingExecutor, keys: ModelKeys) -> None:
+        """Take for all lanes with room, then wait for a bell unless something was left behind."""
+        lanes = self._lanes_with_room(keys.model)
+        if not lanes or self._take_all(taker, lanes):
+            return
+        bells = [keys.bell(lane.version) for lane, _ in lanes]
+        bells.append(keys.worker_bell(self.name))
+        # A version that is full now may have room before the others' bells ring.
+        everything = len(lanes) == self._ready_lanes(keys.model)
+        timeout_s = BELL_TIMEOUT_S if everything else _CROWDED_BELL_S
+        waiter.run(requests.wait_for_bell(bells, timeout_s))
+
+    def _ready_lanes(self, model: str) -> int:
+        with self.lock:
+            return sum(lane.model == model and lane.ready for lane in self.core.lanes.values())
 
     def _lanes_with_room(self, model: str) -> list[tuple[Lane, int]]:
         with self.lock:

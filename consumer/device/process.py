@@ -8,14 +8,17 @@
 import os
 import platform
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
 
 from ...service.clock import Clock
+from ...wire.deployment import VersionRecord
 from ...wire.errors import ErrorKind, ProtocolError, RequestError
 from ..frames import FrameChannel
 from ..protocol import (
     PROTOCOL_VERSION,
+    Adjust,
     Answer,
     Answers,
     Done,
@@ -83,6 +86,7 @@ class DeviceProcess:
         self._memory_next_ms = clock.monotonic_ms() + MEMORY_EVERY_MS
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             Load: lambda message: self._on_device(self._load, message),
+            Adjust: lambda message: self._on_device(self._adjust, message),
             Unload: self._unload,
             Prepare: self._expect,
             Run: lambda message: self._on_device(self._run, message),
@@ -170,6 +174,12 @@ class DeviceProcess:
             return
         self._lanes[message.lane] = lane
         self._channel.send(ready)
+
+    def _adjust(self, message: Adjust) -> None:
+        lane = self._lanes.get(message.lane)
+        if lane is not None:
+            record = VersionRecord.from_wire(message.record, {})
+            self._lanes[message.lane] = replace(lane, record=record)
 
     def _forget_lane(self, message: Unload) -> None:
         if self._lanes.pop(message.lane, None) is not None:

@@ -23,6 +23,7 @@ def test_the_summary_is_medians_of_pairs():
     assert line["throughput_ratios"] == [0.5, 0.5, 0.75]
     assert line["noop_vs_floor"] == 0.5
     assert line["latency_vs_floor"] == 1.5
+    assert line["cpu_vs_floor"] == 1.0
     assert line["ours_cpu_us"] == {"client": 500.0, "all": 500.0}
     assert line["busy_percent_before"] == 3.0
 

@@ -278,3 +278,29 @@ def test_a_dropped_lane_forgets_what_it_held():
     bench.plan()
     assert len(bench.core.remove_lane(bench.lane.number)) == 2
     assert bench.core.held == {}
+
+
+def test_a_version_that_ends_the_device_process_twice_while_loading_is_refused():
+    bench = Bench()
+    bad = bench.core.add_lane("bad", VersionRecord(version="1"))
+    waiting = bench.core.add_lane("next", VersionRecord(version="1"))
+    for _ in range(2):
+        bench.lane.ready = True
+        bench.core.lose_device(POISON, "it ended the device process: killed by SIGSEGV")
+        bench.core.device_up = True
+    assert "SIGSEGV" in bad.refusal
+    assert (waiting.refusal, bench.lane.refusal) == ("", "")
+
+
+def test_suspects_wait_until_no_version_is_being_loaded():
+    bench = Bench()
+    bench.take(entry("a"))
+    bench.plan()
+    other = bench.core.add_lane("bad", VersionRecord(version="1"))
+    bench.core.lose_device(POISON, "segv")
+    assert other.deaths == 0
+    bench.core.device_up = True
+    bench.lane.ready = True
+    assert bench.plan() == []
+    other.refusal = "it crashes"
+    assert isinstance(bench.plan()[0], Prepare)
