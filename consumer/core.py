@@ -5,7 +5,7 @@ device) calls in under the worker's one lock and gets back what to do.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from ..wire.deployment import VersionRecord
 from ..wire.errors import ErrorKind
@@ -83,14 +83,13 @@ class Core:
     def take(
         self,
         lane: Lane,
-        entries: Iterable[tuple[Placement, WorkEntry]],
+        entries: Sequence[tuple[Placement, WorkEntry]],
         now_ms: float,
         offset_ms: float,
     ) -> None:
         """Hold entries that were taken; `offset_ms` turns server time to monotonic time."""
         if not lane.busy:
             lane.virtual_ms = max(lane.virtual_ms, self._least_virtual_ms())
-        count = 0
         for placement, entry in entries:
             held = Held(
                 self._next_request, entry, lane, placement, now_ms, entry.deadline_ms - offset_ms
@@ -99,8 +98,7 @@ class Core:
             self.held[held.number] = held
             lane.held_rows += lane.weight(held)
             lane.waiting.append(held)
-            count += 1
-        lane.rate = lane.rate.after(count, now_ms)
+        lane.rate = lane.rate.after(len(entries), now_ms)
 
     def _least_virtual_ms(self) -> float:
         return min((lane.virtual_ms for lane in self.lanes.values() if lane.busy), default=0.0)
