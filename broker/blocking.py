@@ -6,9 +6,10 @@ from typing import Any, Self, TypeVar
 
 import redis
 
+from ..wire.errors import ServerError
 from .commands import Command
 from .connections import COMMAND_TIMEOUT_S, blocking_connection
-from .errors import raise_translated, translate
+from .errors import RefusedError, raise_translated, translate
 
 T = TypeVar("T")
 
@@ -39,6 +40,27 @@ class BlockingExecutor:
             raise_translated(raw)
         return command.read(raw)
 
+    def run_each(self, commands: Sequence[Command[Any]]) -> list[Any]:
+        """Run commands in one round trip; an error of the server stands in its command's place.
+
+        Raises:
+            UnreachableError: no answer.
+        """
+        raws = self._exchange([command.parts for command in commands]) if commands else []
+        return [self._settle(c, raw) for c, raw in zip(commands, raws, strict=True)]
+
+    def _settle(self, command: Command[Any], raw: Any) -> Any:
+        if isinstance(raw, redis.exceptions.NoScriptError) and command.script is not None:
+            try:
+                return self.run(command)
+            except RefusedError as error:
+                return error
+        if isinstance(raw, Exception):
+            error = translate(raw)
+            assert isinstance(error, ServerError)
+            return error
+        return command.read(raw)
+
     def run_all(self, commands: Sequence[Command[Any]]) -> list[Any]:
         """Run commands in one round trip.
 
@@ -46,21 +68,10 @@ class BlockingExecutor:
             UnreachableError: no answer.
             RefusedError: the first error, after all commands have been tried.
         """
-        if not commands:
-            return []
-        raws = self._exchange([command.parts for command in commands])
-        results: list[Any] = []
-        first_error: BaseException | None = None
-        for command, raw in zip(commands, raws, strict=True):
-            if isinstance(raw, redis.exceptions.NoScriptError) and command.script is not None:
-                results.append(self.run(command))
-            elif isinstance(raw, Exception):
-                first_error = first_error or translate(raw)
-                results.append(None)
-            else:
-                results.append(command.read(raw))
-        if first_error is not None:
-            raise first_error
+        results = self.run_each(commands)
+        for result in results:
+            if isinstance(result, ServerError):
+                raise result
         return results
 
     def _exchange(self, parts: Sequence[Sequence[Any]]) -> list[Any]:

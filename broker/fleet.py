@@ -115,6 +115,11 @@ def vanish(keys: ModelKeys, worker: str) -> list[Command[int]]:
     return [plain(int, "ZREM", keys.workers, worker), plain(int, "DEL", *hash_and_bell)]
 
 
+def ring_worker(keys: ModelKeys, worker: str) -> Command[int]:
+    """Wake one worker."""
+    return plain(int, "RPUSH", keys.worker_bell(worker), "1")
+
+
 def living(keys: ModelKeys) -> Command[list[str]]:
     """Names of the workers that count as alive."""
     return plain(as_names, "ZRANGE", keys.workers, 0, -1)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from ..wire import limits
 from ..wire.deployment import VersionRecord
-from ..wire.keys import INGRESS_GROUP, ModelKeys, member
+from ..wire.keys import INGRESS_GROUP, WORK_GROUP, ModelKeys, member
 from ..wire.request import Request
 from .commands import Command, Part, as_is, call, plain
 
@@ -140,6 +140,10 @@ def accept(
         tenant, request_id = item.tenant, item.request_id
         script_keys += (keys.tombstone(tenant, request_id), keys.reply(tenant, request_id))
         copied = len(item.inputs) > limits.COPY_IN_SERVER_BYTES
+        fields: tuple[bytes, ...] = ()
+        if not item.refusal:
+            inputs = b"" if copied else item.inputs
+            fields = (*item.fields, b"deadline", b"", b"inputs", inputs)
         args += (
             item.entry_id,
             member(tenant, request_id),
@@ -147,9 +151,8 @@ def accept(
             item.timeout_ms,
             item.refusal,
             keys.channel(tenant, request_id) if item.refusal else "",
-            b"" if copied else item.inputs,
-            len(item.fields),
-            *item.fields,
+            len(fields),
+            *fields,
         )
     return call("accept", script_keys, args, _read_accepted)
 
@@ -172,8 +175,20 @@ def take(
         FencedError: the worker is not among the living.
     """
     script_keys = [keys.workers, keys.due, keys.bell(record.version), *streams]
-    weight_max = max(1, record.limits.max_batch_size // 2)
-    return call("take", script_keys, (worker, room, TAKE_BYTES_MAX, weight_max), _read_streams)
+    args = (worker, room, TAKE_BYTES_MAX, weight_max(record))
+    return call("take", script_keys, args, _read_streams)
+
+
+def weight_max(record: VersionRecord) -> int:
+    """Rows that one request counts for at most against a worker's room: half a batch."""
+    return max(1, record.limits.max_batch_size // 2)
+
+
+def reread_work(stream: str, worker: str, after: str, count: int) -> Command[list[Entry]]:
+    """Entries after id `after` that are pending for this worker: handed out, and not ended."""
+    group: tuple[Part, ...] = ("GROUP", WORK_GROUP, worker, "COUNT", count)
+    read = lambda raw: _read_streams(raw)[0][1] if raw else []  # noqa: E731 - a reader
+    return plain(read, "XREADGROUP", *group, "STREAMS", stream, after)
 
 
 def wait_for_bell(bells: Sequence[str], timeout_s: float) -> Command[bool]:

@@ -2,8 +2,8 @@
 
 The head is the most urgent row. Around it gather the rows nearest to it in exact length, as long as
 rows, tokens, padding and estimated time stay within the limits. Of the batches that can be cut this
-way, the smallest one that is nearly as efficient as the best is taken: beyond the knee of the cost
-curve a larger batch makes every row in it wait longer and gains nothing.
+way, the largest one that is nearly as efficient as the best is taken: beyond it, each further row
+costs more than it would in a batch of its own kind.
 """
 
 from collections.abc import Hashable, Sequence
@@ -113,7 +113,7 @@ def _admissible(near: Sequence[WaitingRow], limits: Limits, cost: CostCurve) -> 
 
 
 def _knee(near: Sequence[WaitingRow], cost: CostCurve) -> int:
-    """The smallest count whose real tokens per millisecond come close to the best."""
+    """The largest count whose real tokens per millisecond come close to the best."""
     longest = tokens = 0
     rates = []
     for count, row in enumerate(near, start=1):
@@ -121,7 +121,7 @@ def _knee(near: Sequence[WaitingRow], cost: CostCurve) -> int:
         tokens += row.length
         rates.append(tokens / max(1e-6, cost.milliseconds(count, longest)))
     enough = _NEARLY * max(rates)
-    return 1 + next(at for at, rate in enumerate(rates) if rate >= enough)
+    return max(count for count, rate in enumerate(rates, start=1) if rate >= enough)
 
 
 _SMOOTH_MS = 50.0
@@ -143,19 +143,31 @@ class ArrivalRate:
         return ArrivalRate(self.per_ms + share * (rows / gap_ms - self.per_ms), now_ms)
 
 
+@dataclass(frozen=True, slots=True)
+class Company:
+    """What else may join the next batch: requests being prepared, and the rate of arrivals."""
+
+    preparing: int
+    rate: ArrivalRate
+
+
 def linger_ms(
-    rows: Sequence[WaitingRow], now_ms: float, limits: Limits, cost: CostCurve, rate: ArrivalRate
+    rows: Sequence[WaitingRow], now_ms: float, limits: Limits, cost: CostCurve, company: Company
 ) -> float:
     """How long an idle device should wait for company; 0 = run now.
 
     It pays when at least two more rows are expected while the batch would run: they would wait for
-    most of that run otherwise. The longest-waiting row bounds the wait by `max_batch_delay_ms`.
+    most of that run otherwise. The row that waits longest bounds the wait by `max_batch_delay_ms`;
+    for requests that are being prepared already, by half the run time of what is there.
     """
     if not cost.known or limits.max_batch_delay_ms <= 0 or len(rows) >= limits.max_batch_size:
         return 0.0
-    longest = max(row.length for row in rows)
-    run_ms = cost.milliseconds(len(rows), longest)
-    if rate.per_ms * run_ms < 2 or rate.per_ms * limits.max_batch_delay_ms < 1:
-        return 0.0
+    run_ms = cost.milliseconds(len(rows), max(row.length for row in rows))
+    allowed_ms = 0.0
+    if company.preparing >= 2:
+        allowed_ms = run_ms / 2
+    rate = company.rate
+    if rate.per_ms * run_ms >= 2 and rate.per_ms * limits.max_batch_delay_ms >= 1:
+        allowed_ms = max(allowed_ms, limits.max_batch_delay_ms)
     waited_ms = now_ms - min(row.rank_ms for row in rows)
-    return max(0.0, limits.max_batch_delay_ms - waited_ms)
+    return max(0.0, allowed_ms - waited_ms)

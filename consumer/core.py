@@ -5,12 +5,12 @@ device) calls in under the worker's one lock and gets back what to do.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..wire.deployment import VersionRecord
 from ..wire.errors import ErrorKind
 from ..wire.work import WorkEntry
-from .batcher import WaitingRow, choose_batch, linger_ms
+from .batcher import Company, WaitingRow, choose_batch, linger_ms
 from .cost import CostCurve
 from .dispatch import direct_release, first_alike, is_cheap, is_direct, item_of, waiting_rows
 from .held import Ended, Held, Lane, Phase, Placement, RunningBatch
@@ -44,6 +44,7 @@ class Core:
     def __init__(self) -> None:
         self.lanes: dict[int, Lane] = {}
         self.held: dict[int, Held] = {}
+        self.entries: set[tuple[str, bytes]] = set()  # held, or not settled yet
         self.running: RunningBatch | None = None
         self.device_up = False
         self.fresh_until_ms = 0.0  # after it nothing new is started: the beat is too old
@@ -72,12 +73,19 @@ class Core:
         left = [held for held in self.held.values() if held.lane is lane]
         for held in left:
             self._forget(held)
+        self.forget_entries(left)
         return left
+
+    def forget_entries(self, settled: Iterable[Held]) -> None:
+        """These requests' entries are over in the server, or not ours any more."""
+        self.entries.difference_update((h.entry.stream, h.entry.entry_id) for h in settled)
 
     def room(self, lane: Lane) -> int:
         """Rows that may be taken for a lane: one batch runs, one is prepared."""
         if not lane.ready or not self.device_up:
             return 0
+        if self.running is not None and lane.waiting and is_cheap(lane):
+            return 0  # the next batch is there; taking once a batch costs less than by driblets
         return 2 * lane.record.limits.max_batch_size - lane.held_rows - self.unsettled_rows
 
     def take(
@@ -96,6 +104,7 @@ class Core:
             )
             self._next_request += 1
             self.held[held.number] = held
+            self.entries.add((entry.stream, entry.entry_id))
             lane.held_rows += lane.weight(held)
             lane.waiting.append(held)
         lane.rate = lane.rate.after(len(entries), now_ms)
@@ -153,7 +162,8 @@ class Core:
         lane = min(lanes, key=lambda lane: lane.virtual_ms)
         limits = lane.record.limits
         if self._alone is None:
-            wait_ms = linger_ms(lane.rows, now_ms, limits, lane.cost, lane.rate)
+            company = Company(lane.preparing, lane.rate)
+            wait_ms = linger_ms(lane.rows, now_ms, limits, lane.cost, company)
             if wait_ms > 0:
                 self.look_again_ms = now_ms + wait_ms
                 return None

@@ -9,6 +9,8 @@ from .protocol import Item
 
 # Preprocessing this cheap is done on the device thread, together with the run.
 _CHEAP_PREPROCESS_MS = 0.2
+# Rows of a batch of fair size, by which the cost of one row is reckoned.
+_FAIR_ROWS = 8
 
 
 def is_cheap(lane: Lane) -> bool:
@@ -60,8 +62,12 @@ def item_of(held: Held) -> Item:
 
 
 def waiting_rows(held: Held) -> list[WaitingRow]:
-    """The rows of a request, spread in rank so that a large one does not hold up the others."""
-    step_ms = held.lane.cost.milliseconds(1, max(held.lengths))
+    """The rows of a request, spread in rank so that a large one does not hold up the others.
+
+    Each row counts as having arrived when the device could have served the rows before it.
+    """
+    mean = sum(held.lengths) // len(held.lengths)
+    step_ms = held.lane.cost.milliseconds(_FAIR_ROWS, mean) / _FAIR_ROWS
     return [
         WaitingRow(
             held.number,

@@ -1,107 +1,181 @@
 """Intake: takes entries of one model whenever there is room. One thread a model.
 
 No worker ever blocks on a work stream: it waits on bells and reads through `take`, which refuses a
-worker that is not among the living. A bell token that gets lost costs a second, never an entry.
+worker that is not among the living. The wait and the takes behind it go out together, so that an
+entry is in hand one answer after its bell. A bell token that gets lost costs a second, never an
+entry; an answer that gets lost is asked for again, since what was handed out is pending.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 from ..broker import fleet, requests
 from ..broker.blocking import BlockingExecutor
+from ..broker.commands import Command
+from ..broker.errors import FencedError
+from ..broker.requests import Entry
 from ..wire.deployment import VersionRecord
+from ..wire.errors import ServerError
 from ..wire.keys import ModelKeys
 from ..wire.work import WorkEntry, parse_work
-from .batcher import level_of
-from .held import Placement
+from .held import Lane, Placement
+from .stream_order import StreamOrder, placement_of
 
 BELL_TIMEOUT_S = 1.0
-_EPOCH = -1.0
+# A version that is full now may have room before the others' bells ring.
+_CROWDED_BELL_S = 0.05
+_RETRY_S = 0.2
+_REREAD_COUNT = 64
+
+Taken = list[tuple[str, list[Entry]]]
 
 
-def placement_of(stream: str) -> Placement:
-    """Priority and bucket from the name of a work stream, `…:<priority>:<bucket>`."""
-    _, priority, bucket = stream.rsplit(":", 2)
-    return Placement(level_of(priority), int(bucket))
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Lanes with room, and how much; `crowded` where a lane of the model has none."""
+
+    lanes: Sequence[tuple[Lane, int]]
+    crowded: bool
 
 
-class StreamOrder:
-    """In which order to read the streams of one version.
+class Desk(Protocol):
+    """What intake needs of its worker."""
 
-    Higher priorities come first; among equals, the stream whose head is the oldest as far as
-    known, so that none starves: a stream that was just emptied goes to the end.
-    """
+    name: str
+    stopping: threading.Event
+    taking: bool
 
-    def __init__(self, keys: ModelKeys, record: VersionRecord) -> None:
-        self._levels = {
-            stream: placement_of(stream).level for stream in fleet.queue_streams(keys, record)
-        }
-        self._head_ms = dict.fromkeys(self._levels, _EPOCH)
+    def offer(self, model: str) -> Offer:
+        """Lanes of a model that may take, waited for a while; empty where there are none."""
 
-    def streams(self) -> list[str]:
-        """All streams, the most urgent first."""
-        return sorted(
-            self._levels, key=lambda stream: (self._levels[stream], self._head_ms[stream])
-        )
+    def hold(self, lane: Lane, entries: Sequence[tuple[Placement, WorkEntry]]) -> None:
+        """Take entries over."""
 
-    def note(self, asked: Sequence[str], newest_ms: Mapping[str, float], now_ms: float) -> None:
-        """Learn from one take: what it read of each stream, up to which time of acceptance.
+    def is_held(self, stream: str, entry_id: bytes) -> bool:
+        """Whether an entry is in the worker's hands, or being settled."""
 
-        Streams that were asked before the last one read from, and gave nothing, were empty.
-        """
-        # Behind the last one read from, room had run out: nothing is known of those.
-        last = max((at for at, stream in enumerate(asked) if stream in newest_ms), default=None)
-        for stream in asked[:last]:
-            self._head_ms[stream] = now_ms
-        for stream, read_ms in newest_ms.items():
-            self._head_ms[stream] = read_ms
+    def server_now_ms(self) -> float:
+        """The server's clock, as far as known."""
+
+    def report_unreadable(self, what: str) -> None:
+        """An entry was not written by a router."""
+
+    def fence(self) -> None:
+        """This worker is not among the living any more."""
+
+    def report_outage(self, error: ServerError) -> None:
+        """The server gave no answer, or an error."""
 
 
-class Taker:
+class Intake:
     """Takes entries of one model on a connection of its own."""
 
     def __init__(
-        self,
-        executor: BlockingExecutor,
-        keys: ModelKeys,
-        worker: str,
-        unreadable: Callable[[str], None],
+        self, desk: Desk, keys: ModelKeys, executor: BlockingExecutor, over: threading.Event
     ) -> None:
-        self._executor = executor
+        self._desk = desk
         self._keys = keys
-        self._worker = worker
-        self._unreadable = unreadable
-        self._orders: dict[str, tuple[tuple[int, ...], StreamOrder | None]] = {}
+        self._executor = executor
+        self._over = over
+        self._orders: dict[str, tuple[tuple[int, ...], StreamOrder]] = {}
+        self._left_behind = True  # a take may have left something: look without waiting
+        self._in_doubt = False  # an answer was lost: entries may be pending that we do not hold
 
-    def take(
-        self, record: VersionRecord, room: int, server_now_ms: float
-    ) -> list[tuple[Placement, WorkEntry]]:
-        """Take about `room` rows of one version.
+    def run(self) -> None:
+        """Take until the worker stops taking or the model is not wanted any more."""
+        desk = self._desk
+        with self._executor:
+            while desk.taking and not desk.stopping.is_set() and not self._over.is_set():
+                try:
+                    self._turn()
+                except FencedError:
+                    desk.fence()
+                    return
+                except ServerError as error:
+                    self._in_doubt = True
+                    desk.report_outage(error)
+                    desk.stopping.wait(_RETRY_S)
 
-        Raises:
-            FencedError: this worker is not among the living.
-            ServerError: the server failed.
-        """
-        order = self._order(record)
-        asked = order.streams()
-        taken = self._executor.run(requests.take(self._keys, self._worker, record, asked, room))
+    def _turn(self) -> None:
+        offer = self._desk.offer(self._keys.model)
+        if not offer.lanes:
+            return
+        if self._in_doubt:
+            self._take_again([lane for lane, _ in offer.lanes])
+            self._in_doubt = False
+        commands: list[Command[object]] = []
+        if not self._left_behind:
+            commands.append(self._wait(offer))
+        asked = [
+            self._order(lane.record).streams(self._desk.server_now_ms()) for lane, _ in offer.lanes
+        ]
+        for (lane, room), streams in zip(offer.lanes, asked, strict=True):
+            commands.append(requests.take(self._keys, self._desk.name, lane.record, streams, room))
+        self._left_behind = False
+        answers = self._executor.run_each(commands)
+        faults = [answer for answer in answers if isinstance(answer, ServerError)]
+        for (lane, room), streams, taken in zip(
+            offer.lanes, asked, answers[-len(asked) :], strict=True
+        ):
+            if not isinstance(taken, ServerError):
+                self._hold(lane, room, streams, taken)
+        if faults:
+            raise faults[0]
+
+    def _wait(self, offer: Offer) -> Command[bool]:
+        bells = [self._keys.bell(lane.version) for lane, _ in offer.lanes]
+        bells.append(self._keys.worker_bell(self._desk.name))
+        return requests.wait_for_bell(bells, _CROWDED_BELL_S if offer.crowded else BELL_TIMEOUT_S)
+
+    def _hold(self, lane: Lane, room: int, asked: Sequence[str], taken: Taken) -> None:
+        entries = self._read(taken)
+        newest = {entry.stream: float(entry.accepted_ms) for _, entry in entries}
+        self._order(lane.record).note(asked, newest, self._desk.server_now_ms())
+        if not entries:
+            return
+        weight_max = requests.weight_max(lane.record)
+        self._left_behind |= sum(min(e.rows, weight_max) for _, e in entries) >= room
+        self._desk.hold(lane, entries)
+
+    def _read(self, taken: Taken) -> list[tuple[Placement, WorkEntry]]:
         entries: list[tuple[Placement, WorkEntry]] = []
-        newest: dict[str, float] = {}
         for stream, raw_entries in taken:
             placement = placement_of(stream)
             for entry_id, flat in raw_entries:
                 try:
-                    entry = parse_work(stream, entry_id, flat or ())
-                except (KeyError, ValueError, TypeError) as error:
-                    self._unreadable(f"{stream} {entry_id.decode()}: {error}")
-                    continue
-                entries.append((placement, entry))
-                newest[stream] = entry.accepted_ms
-        order.note(asked, newest, server_now_ms)
+                    entries.append((placement, parse_work(stream, entry_id, flat or ())))
+                except ValueError as error:
+                    self._desk.report_unreadable(f"{stream} {entry_id.decode()}: {error}")
         return entries
 
+    def _take_again(self, lanes: Sequence[Lane]) -> None:
+        """Hold what the server has handed to us in an answer that never came."""
+        for lane in lanes:
+            for stream in fleet.queue_streams(self._keys, lane.record):
+                lost = [
+                    entry
+                    for entry in self._pending(stream)
+                    if not self._desk.is_held(stream, entry[0])
+                ]
+                if lost:
+                    self._desk.hold(lane, self._read([(stream, lost)]))
+
+    def _pending(self, stream: str) -> list[Entry]:
+        found: list[Entry] = []
+        after = "0"
+        while True:
+            command = requests.reread_work(stream, self._desk.name, after, _REREAD_COUNT)
+            page = self._executor.run(command)
+            found += page
+            if len(page) < _REREAD_COUNT:
+                return found
+            after = page[-1][0].decode()
+
     def _order(self, record: VersionRecord) -> StreamOrder:
-        buckets, order = self._orders.get(record.version, ((), None))
-        if order is None or buckets != record.limits.buckets:
-            order = StreamOrder(self._keys, record)
-            self._orders[record.version] = (record.limits.buckets, order)
-        return order
+        known = self._orders.get(record.version)
+        if known is None or known[0] != record.limits.buckets:
+            order = StreamOrder(self._keys, record, self._desk.server_now_ms())
+            known = self._orders[record.version] = (record.limits.buckets, order)
+        return known[1]

@@ -94,10 +94,11 @@ class Keeper:
                 self._watch_limits()
                 self._report_ready()
                 stop.wait(_TICK_S)
-            if not worker.heart.fenced.is_set() and worker.failure is None:
-                worker.drain(worker.now_ms() + self._context.settings.grace_ms)
-        finally:
+            stop_at_ms = worker.now_ms() + self._context.settings.grace_ms
             self._end_intakes()
+            if not worker.heart.fenced.is_set() and worker.failure is None:
+                worker.drain(stop_at_ms)
+        finally:
             worker.stop()
             self._executor.close()
         if worker.failure is not None:
@@ -203,15 +204,22 @@ class Keeper:
         over = threading.Event()
         worker = self._worker
         thread = guarded_thread(
-            f"intake {keys.model}", lambda: worker.intake_loop(keys, over), worker.fail
+            f"intake {keys.model}", lambda: worker.run_intake(keys, over), worker.fail
         )
         self._intakes[keys.model] = (thread, over)
         thread.start()
 
     def _end_intakes(self) -> None:
-        for _, over in self._intakes.values():
-            over.set()
-        self._worker.stopping.set()
+        self._worker.stop_taking()
+        namespace = self._context.settings.namespace
+        bells = [
+            fleet.ring_worker(ModelKeys(namespace, model), self._worker.name)
+            for model in self._intakes
+        ]
+        try:
+            self._executor.run_all(bells)
+        except ServerError as error:
+            self._context.outage.begins(error)
         for thread, _ in self._intakes.values():
             thread.join(_JOIN_S)
 

@@ -7,12 +7,12 @@ whichever thread has news, since a hand-over through a queue costs a tenth of a 
 """
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from ..broker import fleet, requests
 from ..broker.blocking import BlockingExecutor
-from ..broker.errors import FencedError
 from ..service.clock import Clock
 from ..service.events import Events
 from ..service.lifecycle import guarded_thread
@@ -21,11 +21,12 @@ from ..service.settings import Settings
 from ..wire.deployment import VersionRecord
 from ..wire.errors import ErrorKind, ProtocolError, ServerError
 from ..wire.keys import ModelKeys
+from ..wire.work import WorkEntry
 from .core import Core
 from .frames import ChannelClosedError
 from .heart import Heart
-from .held import Ended, Lane
-from .intake import BELL_TIMEOUT_S, Taker
+from .held import Ended, Lane, Placement
+from .intake import BELL_TIMEOUT_S, Intake, Offer
 from .link import DeviceLink
 from .protocol import Adjust, Load, Memory, Message, Ready, Refused, Stop, Unload
 from .settling import finish_item
@@ -36,7 +37,6 @@ _RETRY_SETTLE_S = 0.2
 _IDLE_S = 1.0
 _JOIN_S = 15.0
 _ROOM_WAIT_S = 1.0
-_CROWDED_BELL_S = 0.05
 
 
 class Outcome(Enum):
@@ -264,7 +264,9 @@ class Worker:
             by_model.setdefault(one.held.lane.model, []).append(one)
         for model, some in by_model.items():
             left += self._settle_model(ModelKeys(self.context.settings.namespace, model), some)
+        unsettled = {id(one) for one in left}
         with self.lock:
+            self.core.forget_entries(one.held for one in batch if id(one) not in unsettled)
             self.settling = 0
             self.unsettled = left + self.unsettled
             self.core.unsettled_rows = len(self.unsettled)
@@ -290,78 +292,68 @@ class Worker:
             self.context.outage.begins(error)
         return ended[done:]
 
-    # Intake; one thread a model.
+    # The desk of the intake threads.
 
-    def intake_loop(self, keys: ModelKeys, over: threading.Event) -> None:
-        """Take entries of one model whenever there is room, until told to stop."""
-        waiter = self.connect("wait", BELL_TIMEOUT_S + 10.0)
-        with self.connect("take") as executor, waiter:
-            taker = Taker(executor, keys, self.name, self._report_unreadable)
-            while not self.stopping.is_set() and not over.is_set():
-                try:
-                    self._take_once(taker, waiter, keys)
-                except FencedError:
-                    self.heart.fenced.set()
-                    return
-                except ServerError as error:
-                    self.context.outage.begins(error)
-                    self.stopping.wait(_RETRY_SETTLE_S)
+    def run_intake(self, keys: ModelKeys, over: threading.Event) -> None:
+        """Take entries of one model until told to stop; on a thread of its own."""
+        Intake(self, keys, self.connect("take", BELL_TIMEOUT_S + 10.0), over).run()
 
-    def _take_once(self, taker: Taker, waiter: BlockingExecutor, keys: ModelKeys) -> None:
-        """Take for all lanes with room, then wait for a bell unless something was left behind."""
-        lanes = self._lanes_with_room(keys.model)
-        if not lanes or self._take_all(taker, lanes):
-            return
-        bells = [keys.bell(lane.version) for lane, _ in lanes]
-        bells.append(keys.worker_bell(self.name))
-        # A version that is full now may have room before the others' bells ring.
-        everything = len(lanes) == self._ready_lanes(keys.model)
-        timeout_s = BELL_TIMEOUT_S if everything else _CROWDED_BELL_S
-        waiter.run(requests.wait_for_bell(bells, timeout_s))
-
-    def _ready_lanes(self, model: str) -> int:
+    def offer(self, model: str) -> Offer:
+        """Lanes of a model that may take, waited for up to a second."""
         with self.lock:
-            return sum(lane.model == model and lane.ready for lane in self.core.lanes.values())
-
-    def _lanes_with_room(self, model: str) -> list[tuple[Lane, int]]:
-        with self.lock:
-            found = self._find_room(model)
-            if not found:
+            offer = self._find_room(model)
+            if not offer.lanes and self.taking:
                 self.lock.wait(_ROOM_WAIT_S)
-                found = self._find_room(model)
-            return found
+                offer = self._find_room(model)
+            return offer
 
-    def _find_room(self, model: str) -> list[tuple[Lane, int]]:
+    def _find_room(self, model: str) -> Offer:
         if not self.taking or self.now_ms() > self.core.fresh_until_ms:
-            return []
-        lanes = [lane for lane in self.core.lanes.values() if lane.model == model]
-        return [(lane, room) for lane in lanes if (room := self.core.room(lane)) > 0]
+            return Offer((), crowded=True)
+        ready = [lane for lane in self.core.lanes.values() if lane.model == model and lane.ready]
+        lanes = [(lane, room) for lane in ready if (room := self.core.room(lane)) > 0]
+        return Offer(lanes, crowded=len(lanes) < len(ready))
 
-    def _take_all(self, taker: Taker, lanes: list[tuple[Lane, int]]) -> bool:
-        """Take for each lane; tells whether one of them may have left something behind."""
-        more = False
-        for lane, room in lanes:
-            server_now_ms = self.now_ms() + self.server_offset_ms
-            entries = taker.take(lane.record, room, server_now_ms)
-            if not entries:
-                continue
-            with self.lock:
-                self.core.take(lane, entries, self.now_ms(), self.server_offset_ms)
-                self._send_plan()
-                if self.core.look_again_ms is not None and self.link is not None:
-                    self.link.wake()
-                more = more or self.core.room(lane) <= 0
-        return more
+    def hold(self, lane: Lane, entries: Sequence[tuple[Placement, WorkEntry]]) -> None:
+        """Take entries over and start what can be started."""
+        with self.lock:
+            self.core.take(lane, entries, self.now_ms(), self.server_offset_ms)
+            self._send_plan()
+            if self.core.look_again_ms is not None and self.link is not None:
+                self.link.wake()
 
-    def _report_unreadable(self, what: str) -> None:
+    def is_held(self, stream: str, entry_id: bytes) -> bool:
+        """Whether an entry is in our hands, or being settled."""
+        with self.lock:
+            return (stream, entry_id) in self.core.entries
+
+    def server_now_ms(self) -> float:
+        """The server's clock, as far as known."""
+        return self.now_ms() + self.server_offset_ms
+
+    def report_unreadable(self, what: str) -> None:
+        """Tell of an entry that was not written by a router."""
         self.context.events.emit("worker.unreadable_entry", worker=self.name, reason=what)
+
+    def fence(self) -> None:
+        """This worker is not among the living any more; the keeper ends it."""
+        self.heart.fenced.set()
+
+    def report_outage(self, error: ServerError) -> None:
+        """The server gave no answer, or an error."""
+        self.context.outage.begins(error)
 
     # The end.
 
-    def drain(self, stop_at_ms: float) -> None:
-        """Stop taking, finish what is held, at the latest at `stop_at_ms`."""
+    def stop_taking(self) -> None:
+        """Have the intake threads end; the caller rings their bells, since they may be waiting."""
         with self.lock:
             self.taking = False
+            self.lock.notify_all()
+
+    def drain(self, stop_at_ms: float) -> None:
+        """Finish what is held, at the latest at `stop_at_ms`."""
+        with self.lock:
             while (self.core.held or self.unsettled or self.settling) and self.failure is None:
                 left_s = (stop_at_ms - self.now_ms()) / 1000
                 if left_s <= 0 or self.heart.fenced.is_set():

@@ -105,8 +105,8 @@ class Baseline:
     threads: int
     texts: Sequence[str]
 
-    def best_per_s(self, batch_sizes: Sequence[int], *, sort: bool) -> float:
-        """Texts a second of the best batch size, in a process of its own.
+    def rates(self, batch_sizes: Sequence[int], *, sort: bool) -> dict[int, float]:
+        """Batch size → texts a second, measured in a process of its own.
 
         Raises:
             ProgramError: the process failed; its log is on stderr.
@@ -119,8 +119,8 @@ class Baseline:
             "texts": list(self.texts),
             "runs": [{"batch_size": size, "sort": sort} for size in batch_sizes],
         }
-        rates: list[float] = orjson.loads(_run_offline(orjson.dumps(job)))
-        return max(rates)
+        rates = orjson.loads(_run_offline(orjson.dumps(job)))
+        return dict(zip(batch_sizes, rates, strict=True))
 
 
 def _run_offline(job: bytes) -> bytes:

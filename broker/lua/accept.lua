@@ -11,8 +11,9 @@
 -- ARGV  1 backlog   2 number of queues   3 number of items   4 TTL of refusals, ms
 --       5 how far an entry id may lie ahead of the server's clock, ms
 --       then for each item: ingress entry id, member of due, number of its queue (0 = none),
---       time-out ms, refusal ('' = none), channel, inputs ('' = copy from the ingress entry),
---       number of fields and values that follow, these fields and values
+--       time-out ms, refusal ('' = none), channel, number of fields and values that follow, these.
+--       The last four of them are: deadline, '', inputs, the inputs ('' = copy from the ingress
+--       entry); the script fills in the deadline.
 -- RESULT {number of open requests, outcome of each item}
 --       OK        accepted              DUP    open or finished already; joins that one
 --       REFUSED   refusal written       BUSY   backlog full; nothing written, entry kept
@@ -44,27 +45,29 @@ local function copied_inputs(entry)
   return nil
 end
 
-local function open_request(a, queue, bell, reply, first, last)
+local function ring(bell)
+  if rung[bell] then return end
+  rung[bell] = true
+  if redis.call('LLEN', bell) == 0 then redis.call('RPUSH', bell, '1') end
+end
+
+-- `a`: where the item's arguments start; `last`: the last of them.
+local function open_request(a, last, queue, bell)
   local entered = tonumber(string.match(ARGV[a], '^(%d+)'))
   if entered > now + ahead then return 'CLOCK' end
   local deadline = math.min(entered, now) + tonumber(ARGV[a + 3])
   if deadline <= now then return 'LATE' end
-  local inputs = ARGV[a + 6]
-  if inputs == '' then
-    inputs = copied_inputs(ARGV[a])
-    if not inputs then return 'GONE' end
+  if ARGV[last] == '' then
+    ARGV[last] = copied_inputs(ARGV[a])
+    if not ARGV[last] then return 'GONE' end
   end
-  local fields = {unpack(ARGV, first, last)}
-  local n = #fields
-  fields[n + 1], fields[n + 2] = 'deadline', string.format('%d', deadline)
-  fields[n + 3], fields[n + 4] = 'inputs', inputs
-  if not redis.call('XADD', queue, 'NOMKSTREAM', '*', unpack(fields)) then return 'STALE' end
-  redis.call('ZADD', due, deadline, ARGV[a + 1])
-  redis.call('DEL', reply)
-  if not rung[bell] then
-    rung[bell] = true
-    if redis.call('LLEN', bell) == 0 then redis.call('RPUSH', bell, '1') end
+  ARGV[last - 2] = string.format('%d', deadline)
+  if redis.call('ZADD', due, 'NX', deadline, ARGV[a + 1]) == 0 then return 'DUP' end
+  if not redis.call('XADD', queue, 'NOMKSTREAM', '*', unpack(ARGV, a + 7, last)) then
+    redis.call('ZREM', due, ARGV[a + 1])
+    return 'STALE'
   end
+  ring(bell)
   open = open + 1
   return 'OK'
 end
@@ -72,24 +75,31 @@ end
 local a, k = 6, 3 + 2 * queues
 for i = 1, items do
   local tombstone, reply = KEYS[k], KEYS[k + 1]
-  local fields = tonumber(ARGV[a + 7])
+  local last = a + 6 + tonumber(ARGV[a + 6])
   local outcome
-  if redis.call('EXISTS', tombstone) == 1 or redis.call('ZSCORE', due, ARGV[a + 1]) then
+  -- Most often there is neither a tombstone nor an earlier refusal: one look tells.
+  local found = redis.call('EXISTS', tombstone, reply) > 0
+  if found and redis.call('EXISTS', tombstone) == 1 then
     outcome = 'DUP'
-  elseif ARGV[a + 4] ~= '' then
-    refuse(reply, ARGV[a + 4], ARGV[a + 5])
-    outcome = 'REFUSED'
-  elseif open >= backlog then
-    outcome = 'BUSY'
+  elseif ARGV[a + 4] ~= '' or open >= backlog then
+    if redis.call('ZSCORE', due, ARGV[a + 1]) then
+      outcome = 'DUP'
+    elseif ARGV[a + 4] == '' then
+      outcome = 'BUSY'
+    else
+      refuse(reply, ARGV[a + 4], ARGV[a + 5])
+      outcome = 'REFUSED'
+    end
   else
     local q = 1 + 2 * tonumber(ARGV[a + 2])
-    outcome = open_request(a, KEYS[q], KEYS[q + 1], reply, a + 8, a + 7 + fields)
+    outcome = open_request(a, last, KEYS[q], KEYS[q + 1])
+    if found and outcome == 'OK' then redis.call('DEL', reply) end
   end
   if outcome == 'OK' or outcome == 'DUP' or outcome == 'REFUSED' or outcome == 'GONE' then
     over[#over + 1] = ARGV[a]
   end
   outcomes[i] = outcome
-  a, k = a + 8 + fields, k + 2
+  a, k = last + 1, k + 2
 end
 if #over > 0 then
   redis.call('XACK', ingress, 'router', unpack(over))

@@ -13,11 +13,18 @@ local worker, room, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 if not redis.call('ZSCORE', KEYS[1], worker) then
   return redis.error_reply('FENCED the worker is not among the living')
 end
-local step, weight_max = 16, tonumber(ARGV[4])
+local weight_max = tonumber(ARGV[4])
+-- Entries of one read: few while their size is not known, more once they have proved small.
+local few, many, small = 16, 64, 16384
 
--- The router writes id and tenant first.
-local function is_open(fields)
-  return redis.call('ZSCORE', KEYS[2], fields[4] .. ':' .. fields[2])
+-- Scores of the entries' requests in `due`. The router writes id first and tenant second.
+local function scores_of(entries)
+  local members = {}
+  for i, entry in ipairs(entries) do
+    local fields = entry[2]
+    members[i] = fields[4] .. ':' .. fields[2]
+  end
+  return redis.call('ZMSCORE', KEYS[2], unpack(members))
 end
 
 local function weigh(fields)
@@ -29,25 +36,35 @@ local function weigh(fields)
   room = room - math.min(rows, weight_max)
 end
 
+-- Keep the entries whose request is open; end the others.
+local function sort_out(stream, entries, kept)
+  local scores, closed = scores_of(entries), {}
+  for i, entry in ipairs(entries) do
+    if scores[i] then
+      weigh(entry[2])
+      kept[#kept + 1] = entry
+    else
+      closed[#closed + 1] = entry[1]
+    end
+  end
+  if #closed > 0 then
+    redis.call('XACK', stream, 'worker', unpack(closed))
+    redis.call('XDEL', stream, unpack(closed))
+  end
+end
+
 local function read(stream)
-  local kept = {}
+  local kept, step = {}, few
   while room > 0 and bytes > 0 do
-    local count = math.min(room, step)
+    local count, before = math.min(room, step), bytes
     local answer = redis.pcall('XREADGROUP', 'GROUP', 'worker', worker, 'COUNT', count,
       'STREAMS', stream, '>')
     -- A stream that was just removed (an old bucket, an old version) is passed over.
     if not answer or answer.err then break end
     local entries = answer[1][2]
-    for _, entry in ipairs(entries) do
-      if is_open(entry[2]) then
-        weigh(entry[2])
-        kept[#kept + 1] = entry
-      else
-        redis.call('XACK', stream, 'worker', entry[1])
-        redis.call('XDEL', stream, entry[1])
-      end
-    end
+    sort_out(stream, entries, kept)
     if #entries < count then break end
+    if before - bytes < count * small then step = many end
   end
   return kept
 end

@@ -88,15 +88,22 @@ def demo(loaded: Loaded, *, texts: int | None) -> None:
         threads=1,
         texts=[text.text for text in chosen[:BASELINE_TEXTS]],
     )
-    _say(f"one process without a fleet, {len(baseline.texts)} texts: sorted by length …")
-    ideal_before = baseline.best_per_s(IDEAL_BATCHES, sort=True)
-    _say("… and in order of arrival")
-    naive_per_s = baseline.best_per_s(NAIVE_BATCHES, sort=False)
+    _say(f"running {len(baseline.texts)} texts in one process without a fleet")
+    ideal_before = _best(baseline, IDEAL_BATCHES, sort=True)
+    naive_per_s = _best(baseline, NAIVE_BATCHES, sort=False)
     harvest, findings = _run_fleet(loaded, manifest, chosen, clock)
-    _say("one process without a fleet, sorted by length, once more")
-    ideal_after = baseline.best_per_s(IDEAL_BATCHES, sort=True)
+    _say("running without a fleet once more")
+    ideal_after = _best(baseline, IDEAL_BATCHES, sort=True)
     baselines = Baselines(naive_per_s=naive_per_s, ideal_per_s=(ideal_before + ideal_after) / 2)
     _report(harvest, findings, baselines)
+
+
+def _best(baseline: Baseline, batch_sizes: Sequence[int], *, sort: bool) -> float:
+    rates = baseline.rates(batch_sizes, sort=sort)
+    order = "sorted by length" if sort else "in order of arrival"
+    shown = "  ".join(f"{size}: {rate:.1f}" for size, rate in rates.items())
+    click.echo(f"without a fleet, {order}, texts/s by batch size   {shown}")
+    return max(rates.values())
 
 
 def _say(sentence: str) -> None:

@@ -6,10 +6,18 @@ from collections import Counter, defaultdict
 from statistics import median
 
 import pytest
-from support.fleet import draft_of, limits, running_fleet, until
+from support.fleet import (
+    check_all_ok,
+    data_of,
+    digests,
+    draft_of,
+    limits,
+    running_fleet,
+    tokens_draft,
+    until,
+    worker_of,
+)
 
-from batchfleet.models.runtimes.echo import echo_digest
-from batchfleet.ops import deployment
 from batchfleet.wire.deployment import LIMIT_ROWS
 from batchfleet.wire.reply import decode_reply
 
@@ -31,18 +39,6 @@ def fleet(redis_server, tmp_path_factory):
         found.server.unlink(*found.server.scan_iter(f"{namespace}:*", count=1000))
 
 
-def tokens_draft(model, **changes):
-    """A model that counts four characters as a token and is placed by length."""
-    values = limits(buckets=(16, 32, 64, 128, 256), max_length=256, truncate="end")
-    return draft_of(
-        "echo",
-        model,
-        limits={**values, **changes},
-        parameters={"characters_per_token": 4},
-        bytes_per_token=4.0,
-    )
-
-
 @pytest.fixture
 def model(fleet):
     """A name that no other test uses; whatever it was deployed as is idle in the end."""
@@ -50,24 +46,6 @@ def model(fleet):
     yield name
     if fleet.server.sismember(f"{fleet.namespace}:models", name):
         fleet.wait_idle(name)
-
-
-def worker_of(reply):
-    return reply.receipt["batch"].rpartition(":")[0]
-
-
-def data_of(reply, name):
-    return next(output["data"] for output in reply.outputs if output["name"] == name)
-
-
-def digests(texts, version="1"):
-    return [echo_digest({"text": text}, version) for text in texts]
-
-
-def check_all_ok(replies):
-    assert Counter((reply.status, (reply.error or {}).get("message")) for reply in replies) == {
-        ("ok", None): len(replies)
-    }
 
 
 # Sharing and order.
@@ -175,9 +153,7 @@ def test_a_high_priority_overtakes_what_a_worker_holds_already(fleet, model):
 def test_requests_with_different_parameters_never_share_a_batch(fleet, model):
     fleet.serve(draft_of("echo", model), workers=2)
     blockers = fleet.submit_all(model, [{"text": "!sleep:150", "parameters": "{}"}] * 2)
-    ids = fleet.submit_all(
-        model, [{"parameters": json.dumps({"n": at % 3})} for at in range(45)]
-    )
+    ids = fleet.submit_all(model, [{"parameters": json.dumps({"n": at % 3})} for at in range(45)])
     check_all_ok(fleet.replies(model, blockers))
     batches = defaultdict(set)
     sizes = Counter()
@@ -260,102 +236,6 @@ def test_what_the_caller_asked_for_comes_back(fleet):
     assert reply.meta == "m: {}\n"
     assert reply.trace_id == "a" * 32
     assert 0 < fleet.server.pttl(fleet.keys("echo").reply("default", reply.id)) <= 5000
-
-
-# Versions and limits while the fleet runs.
-
-
-def test_a_second_version_takes_over_without_an_error(fleet, model):
-    fleet.serve(draft_of("echo", model), workers=2)
-    ids = []
-    fleet.deploy(draft_of("echo", model, version="2"))
-
-    def second_answers():
-        ids.append(fleet.submit(model, "text"))
-        return fleet.reply(model, ids[-1]).version == "2"
-
-    until(second_answers, "the second version answers")
-    replies = fleet.replies(model, ids)
-    check_all_ok(replies)
-    versions = [reply.version for reply in replies]
-    assert versions == sorted(versions)
-    for version in ("1", "2"):
-        reply = fleet.ask(model, "text", version=version)
-        assert (reply.version, data_of(reply, "digest")) == (version, digests(["text"], version))
-
-
-def test_requests_sent_right_after_a_deploy_wait_for_the_version(fleet, model):
-    fleet.deploy(draft_of("echo", model))
-    ids = fleet.submit_all(model, [{"text": f"text {at}"} for at in range(20)])
-    check_all_ok(fleet.replies(model, ids))
-
-
-def test_a_changed_limit_holds_from_then_on(fleet, model):
-    keys = fleet.serve(draft_of("echo", model), workers=2)
-    deployment.override(fleet.operator, model, {"max_request_bytes": 100})
-    until(
-        lambda: (fleet.ask(model, "x" * 200).error or {}).get("name") == "too_large",
-        "the router refuses what is too large now",
-    )
-    deployment.override(fleet.operator, model, {"max_request_bytes": None})
-    until(lambda: fleet.ask(model, "x" * 200).status == "ok", "the override is taken back")
-    assert not [name for name in fleet.server.hkeys(keys.deploy) if name.startswith(b"set:")]
-
-
-def test_a_changed_limit_on_content_reaches_the_device_process(fleet, model):
-    fleet.serve(tokens_draft(model), workers=2)
-    assert fleet.ask(model, ["a", "b", "c"]).status == "ok"
-    deployment.override(fleet.operator, model, {"max_rows_per_request": 2, "max_length": 5})
-
-    def both_hold():
-        rows, length = fleet.ask(model, ["a", "b", "c"]), fleet.ask(model, "x" * 80, truncate="refuse")
-        return rows.error and length.error and (rows.error["name"], length.error["name"])
-
-    assert until(both_hold, "content is held against the new limits", 3) == (
-        "too_many_rows",
-        "too_long",
-    )
-
-
-def test_undeploying_touches_no_other_model(fleet, model):
-    keys = fleet.serve(draft_of("echo", model), workers=2)
-    assert fleet.ask(model).status == "ok"
-    names = [worker.facts["worker"] for worker in fleet.workers]
-    running = fleet.submit_all("echo", [{"text": "!sleep:300"}] * 2)
-    deployment.undeploy(fleet.operator, model)
-    assert fleet.server.xadd(keys.ingress("default"), {"id": "a"}, nomkstream=True) is None
-    until(lambda: not fleet.lanes(model), "the workers leave the model")
-    check_all_ok(fleet.replies("echo", running))
-    assert sorted(fleet.lanes("echo")) == sorted(names)
-    assert not any(worker.events("worker.fenced") for worker in fleet.workers)
-
-
-def test_a_model_may_be_deployed_again_after_it_was_undeployed(fleet, model):
-    fleet.serve(draft_of("echo", model), workers=2)
-    deployment.undeploy(fleet.operator, model)
-    fleet.serve(draft_of("echo", model, version="2"), workers=2)
-    assert fleet.ask(model).version == "2"
-    assert not any(worker.events("worker.fenced") for worker in fleet.workers)
-
-
-def test_a_worker_refuses_a_version_for_another_device_and_says_why(fleet, model):
-    fleet.deploy(draft_of("echo", model, device="cuda"))
-    lanes = until(lambda: list(fleet.lanes(model).values()), "workers look at the model")
-    assert lanes[0]["1"]["state"] == "refused"
-    assert "cuda" in lanes[0]["1"]["reason"]
-    assert fleet.ask("echo").status == "ok"
-    deployment.undeploy(fleet.operator, model)
-
-
-def test_a_worker_takes_only_the_models_of_its_patterns(fleet):
-    fleet.serve(draft_of("echo", "only-this"), workers=2)
-    extra = fleet.consumer(models="nothing, only-*")
-    name = extra.facts["worker"]
-    assert extra.facts["models"] == ["only-this"]
-    assert name in fleet.lanes("only-this")
-    assert name not in fleet.lanes("echo")
-    assert extra.stop() == 0
-    assert name not in fleet.lanes("only-this")
 
 
 def test_nothing_is_left_over(fleet):

@@ -21,6 +21,7 @@ import redis
 from batchfleet.broker import fleet as commands
 from batchfleet.broker.blocking import BlockingExecutor
 from batchfleet.models.importing import builtin_draft
+from batchfleet.models.runtimes.echo import echo_digest
 from batchfleet.models.store import Store
 from batchfleet.ops import deployment
 from batchfleet.service.lifecycle import spawn
@@ -60,12 +61,12 @@ def draft_of(builtin, model, *, limits=None, parameters=None, **changes):
 class Program:
     """One router or consumer as a process of its own; its log lies in a file, one JSON a line."""
 
-    def __init__(self, kind, environ, log_path):
+    def __init__(self, kind, environ, log_path, python=sys.executable):
         self.kind = kind
         self.log_path = log_path
         with log_path.open("wb") as log:
             self.process = spawn(
-                [sys.executable, "-m", "batchfleet.ops", kind, "--json"],
+                [python, "-m", "batchfleet.ops", kind, "--json"],
                 env=environ,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -165,8 +166,8 @@ class Fleet:
 
     # Programs.
 
-    def start(self, kind, **settings):
-        """Start a program without waiting for it."""
+    def start(self, kind, python=sys.executable, **settings):
+        """Start a program, in the environment of `python`, without waiting for it."""
         values = {
             **_QUICK,
             **self.settings,
@@ -177,7 +178,7 @@ class Fleet:
         }
         environ = {SETTING_ROWS[name].variable: str(value) for name, value in values.items()}
         log_path = self.folder / f"{kind}-{len(self.programs)}.log"
-        program = Program(kind, {"PATH": os.defpath, **environ}, log_path)
+        program = Program(kind, {"PATH": os.defpath, **environ}, log_path, python)
         self.programs.append(program)
         return program
 
@@ -192,13 +193,17 @@ class Fleet:
     def keys(self, model):
         return ModelKeys(self.namespace, model)
 
-    def deploy(self, draft, overrides=None, tenants=(DEFAULT_TENANT,)):
+    def deploy(self, draft, overrides=None):
         """Publish and deploy a version; programs notice within their `refresh_ms`."""
-        manifest = self.store.publish(draft, {})
-        deployment.deploy(self.operator, draft.model, manifest.record(), tenants)
+        keys = self.deploy_record(draft.model, self.store.publish(draft, {}).record())
         if overrides:
             deployment.override(self.operator, draft.model, overrides)
-        return self.keys(draft.model)
+        return keys
+
+    def deploy_record(self, model, record, tenants=(DEFAULT_TENANT,)):
+        """Deploy a version that is in the store already."""
+        deployment.deploy(self.operator, model, record, tenants)
+        return self.keys(model)
 
     def serve(self, draft, overrides=None, workers=1):
         """Deploy a version, and wait until workers and the router are ready for it."""
@@ -211,7 +216,9 @@ class Fleet:
         """What each living worker announces about a model: worker → version → state."""
         keys = self.keys(model)
         workers = self.executor.run(commands.living(keys))
-        found = {worker: self.executor.run(commands.announcement(keys, worker)) for worker in workers}
+        found = {
+            worker: self.executor.run(commands.announcement(keys, worker)) for worker in workers
+        }
         return {name: json.loads(fields.get("lanes", b"{}")) for name, fields in found.items()}
 
     def wait_served(self, model, version="1", workers=1):
@@ -226,8 +233,10 @@ class Fleet:
         stream = self.keys(model).ingress(tenant)
 
         def reading():
-            return any(group[b"name"] == b"router" and group[b"consumers"] > 0 for group in
-                       map(_by_bytes, self.server.xinfo_groups(stream)))
+            return any(
+                group[b"name"] == b"router" and group[b"consumers"] > 0
+                for group in map(_by_bytes, self.server.xinfo_groups(stream))
+            )
 
         until(reading, f"a router reads {stream}")
 
@@ -271,7 +280,10 @@ class Fleet:
 
     def runs(self, model):
         """How many work entries were ever made for a model: one a request that was accepted."""
-        return sum(_by_bytes(self.server.xinfo_stream(stream))[b"entries-added"] for stream in self.queues(model))
+        return sum(
+            _by_bytes(self.server.xinfo_stream(stream))[b"entries-added"]
+            for stream in self.queues(model)
+        )
 
     def open_requests(self, model):
         return self.server.zcard(self.keys(model).due)
@@ -283,7 +295,9 @@ class Fleet:
 
     def pending(self, model):
         """Entries that workers have taken and not settled."""
-        return sum(self.server.xpending(stream, "worker")["pending"] for stream in self.queues(model))
+        return sum(
+            self.server.xpending(stream, "worker")["pending"] for stream in self.queues(model)
+        )
 
     def waiting(self, model):
         """Entries in work streams, taken or not."""
@@ -332,3 +346,33 @@ def running_fleet(server, namespace, folder, **settings):
         yield fleet
     finally:
         fleet.close()
+
+
+def tokens_draft(model, **changes):
+    """A model that counts four characters as a token and is placed by length."""
+    values = limits(buckets=(16, 32, 64, 128, 256), max_length=256, truncate="end")
+    return draft_of(
+        "echo",
+        model,
+        limits={**values, **changes},
+        parameters={"characters_per_token": 4},
+        bytes_per_token=4.0,
+    )
+
+
+def worker_of(reply):
+    return reply.receipt["batch"].rpartition(":")[0]
+
+
+def data_of(reply, name):
+    return next(output["data"] for output in reply.outputs if output["name"] == name)
+
+
+def digests(texts, version="1"):
+    return [echo_digest({"text": text}, version) for text in texts]
+
+
+def check_all_ok(replies):
+    """Every reply is an answer; shows the errors where not."""
+    failed = [reply.error for reply in replies if reply.status != "ok"]
+    assert not failed, f"{len(failed)} of {len(replies)} failed, first {failed[0]}"

@@ -1,6 +1,6 @@
 """Which rows make the next batch."""
 
-from batchfleet.consumer.batcher import ArrivalRate, WaitingRow, choose_batch, linger_ms
+from batchfleet.consumer.batcher import ArrivalRate, Company, WaitingRow, choose_batch, linger_ms
 from batchfleet.consumer.cost import CostCurve
 from batchfleet.wire.deployment import Limits
 
@@ -57,11 +57,16 @@ def test_a_near_deadline_goes_before_an_older_row():
     assert chosen(choose_batch(rows, 60, LIMITS, UNKNOWN)) == [2]
 
 
-def test_the_batch_ends_at_the_knee_of_the_cost_curve():
-    # Four rows cost what one costs; from there on, each row costs a full share.
-    flat_then_linear = CostCurve.from_points([(1, 10, 4.0), (4, 10, 4.0), (8, 10, 8.0)])
-    batch = choose_batch([row(n, 10) for n in range(8)], 10, LIMITS, flat_then_linear)
+def test_the_batch_ends_where_each_further_row_costs_more():
+    flat_then_steep = CostCurve.from_points([(1, 10, 4.0), (4, 10, 4.0), (8, 10, 16.0)])
+    batch = choose_batch([row(n, 10) for n in range(8)], 10, LIMITS, flat_then_steep)
     assert (len(batch.rows), batch.release) == (4, "knee")
+
+
+def test_of_equally_good_batches_the_largest_is_taken():
+    linear = CostCurve.from_points([(1, 10, 4.0), (8, 10, 32.0)])
+    batch = choose_batch([row(n, 10) for n in range(8)], 10, LIMITS, linear)
+    assert (len(batch.rows), batch.release) == (8, "idle")
 
 
 def test_no_knee_where_bigger_is_better():
@@ -81,11 +86,18 @@ def test_estimated_time_bounds_a_batch():
 def test_an_idle_device_waits_only_where_company_is_expected():
     curve = CostCurve.from_points([(1, 10, 10.0), (8, 10, 12.0)])
     waiting = [row(1, 10, rank_ms=100)]
-    lone, busy = ArrivalRate(0.001, 100), ArrivalRate(1.0, 100)
+    lone, busy = Company(0, ArrivalRate(0.001, 100)), Company(0, ArrivalRate(1.0, 100))
     assert linger_ms(waiting, 100, LIMITS, curve, lone) == 0
     assert linger_ms(waiting, 100, LIMITS, curve, busy) == LIMITS.max_batch_delay_ms
     assert linger_ms(waiting, 100 + LIMITS.max_batch_delay_ms, LIMITS, curve, busy) == 0
     assert linger_ms(waiting, 100, LIMITS, UNKNOWN, busy) == 0
+
+
+def test_an_idle_device_waits_for_requests_that_are_being_prepared():
+    curve = CostCurve.from_points([(1, 10, 10.0), (8, 10, 12.0)])
+    coming = Company(5, ArrivalRate())
+    assert linger_ms([row(1, 10, rank_ms=100)], 101, LIMITS, curve, coming) == 4.0
+    assert linger_ms([row(1, 10, rank_ms=100)], 106, LIMITS, curve, coming) == 0.0
 
 
 def test_the_arrival_rate_follows_the_arrivals():

@@ -1,0 +1,208 @@
+"""The scripts in the hands of a test, and the kinds of servers that they must run on."""
+
+import shutil
+import subprocess
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+import redis
+from support.fleet import until
+
+from batchfleet.broker import fleet, requests
+from batchfleet.broker.blocking import BlockingExecutor
+from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, find_server, free_port
+from batchfleet.broker.requests import Accepted, AcceptItem, FinishItem
+from batchfleet.service.lifecycle import spawn
+from batchfleet.wire.deployment import Limits, VersionRecord
+from batchfleet.wire.keys import ModelKeys
+from batchfleet.wire.request import Request
+from batchfleet.wire.work import parse_work, work_fields
+
+TENANT = "default"
+BUCKETS = (16, 32, 64)
+RECORD = VersionRecord(version="1", limits=Limits(buckets=BUCKETS, max_batch_size=8))
+TTL_MS = 60_000
+INPUTS = b'{"text": ["hello"]}'
+ANSWER, EXPIRED, REFUSAL = b"answer", b"expired", b"refusal"
+
+
+@contextmanager
+def cluster_node(folder):
+    """One server in cluster mode that owns every slot."""
+    port = free_port()
+    command = [
+        find_server(),
+        *("--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""),
+        *("--cluster-enabled", "yes", "--cluster-port", str(free_port())),
+        *("--cluster-config-file", str(folder / "nodes.conf")),
+    ]
+    with (folder / "server.log").open("wb") as log:
+        process = spawn(command, stdout=log, stderr=subprocess.STDOUT)
+    url = f"redis://127.0.0.1:{port}/0"
+    try:
+        with redis.Redis.from_url(url, socket_timeout=5, retry=None) as client:
+            until(lambda: _answers(client), "the cluster node answers")
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            until(lambda: _is_whole(client), "the cluster is whole")
+        yield url
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _answers(client):
+    try:
+        return client.ping()
+    except redis.ConnectionError:
+        return False
+
+
+def _is_whole(client):
+    # The library returns a mapping for a server in cluster mode.
+    return client.execute_command("CLUSTER INFO")["cluster_state"] == "ok"
+
+
+@contextmanager
+def redis7():
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("no redis-server on the PATH")
+    server = EmbeddedServer(ServerOptions(program=program))
+    server.start()
+    try:
+        yield server.url
+    finally:
+        server.stop()
+
+
+@dataclass
+class Wire:
+    """The scripts in the hands of a test: what routers and workers do, one step at a time."""
+
+    executor: BlockingExecutor
+    server: redis.Redis
+    keys: ModelKeys
+
+    def run(self, command):
+        return self.executor.run(command)
+
+    def queue(self, bucket=16, priority="normal"):
+        return self.keys.queue("1", priority, bucket)
+
+    @property
+    def bell(self):
+        return self.keys.bell("1")
+
+    @property
+    def ingress(self):
+        return self.keys.ingress(TENANT)
+
+    def now_ms(self):
+        return int(self.run(fleet.server_time()))
+
+    def enter(self, request_id, inputs=INPUTS, entry_id="*"):
+        """Add an ingress entry and have a router read it; returns its id."""
+        added = self.server.xadd(self.ingress, {"id": request_id, "inputs": inputs}, id=entry_id)
+        self.run(requests.read_ingress([self.ingress], "router-1", 100, 0))
+        return added
+
+    def item(self, request_id, entry_id, **changes):
+        values = {
+            "timeout_ms": 60_000,
+            "bucket": 16,
+            "refusal": b"",
+            "inputs": INPUTS,
+            "rows": None,
+        }
+        values |= changes
+        request = Request(id=request_id, inputs=values["inputs"], rows=values["rows"])
+        refused = bool(values["refusal"])
+        return AcceptItem(
+            entry_id=entry_id,
+            tenant=TENANT,
+            request_id=request_id,
+            timeout_ms=values["timeout_ms"],
+            queue="" if refused else self.queue(values["bucket"]),
+            bell="" if refused else self.bell,
+            fields=() if refused else work_fields(request, TENANT),
+            inputs=b"" if refused else request.inputs,
+            refusal=values["refusal"],
+        )
+
+    def accept(self, *items, backlog=100):
+        return self.run(requests.accept(self.keys, self.ingress, backlog, items))[1]
+
+    def send(self, request_id, backlog=100, **changes):
+        """Enter and accept one request; returns the outcome."""
+        entry_id = self.enter(request_id, changes.get("inputs", INPUTS))
+        return self.accept(self.item(request_id, entry_id, **changes), backlog=backlog)[0]
+
+    def open(self, *request_ids, **changes):
+        for request_id in request_ids:
+            assert self.send(request_id, **changes) is Accepted.OK
+
+    def join(self, worker="w1"):
+        assert self.run(fleet.join(self.keys, worker, TTL_MS, {}))
+        return worker
+
+    def take(self, worker="w1", room=100, streams=None):
+        """Take; returns work entries in the order given."""
+        wanted = streams or fleet.queue_streams(self.keys, RECORD)
+        taken = self.run(requests.take(self.keys, worker, RECORD, wanted, room))
+        return [parse_work(stream, entry, flat) for stream, some in taken for entry, flat in some]
+
+    def finish(self, worker, *items):
+        return self.run(requests.finish(self.keys, worker, items))
+
+    def settle(self, work, reply=ANSWER, worker="w1"):
+        """Finish a request whose entry the worker holds."""
+        return self.finish(worker, self.end(work.id, reply, work.stream, work.entry_id))[0]
+
+    def expire(self, request_id):
+        """Finish a request of which no entry is known, as a sweeper does."""
+        return self.finish("", self.end(request_id, EXPIRED))[0]
+
+    def end(self, request_id, reply, stream="", entry_id=b""):
+        return FinishItem(
+            stream=stream,
+            entry_id=entry_id,
+            tenant=TENANT,
+            request_id=request_id,
+            reply=reply,
+            status="ok",
+            result_ttl_ms=TTL_MS,
+            tombstone_ttl_ms=2 * TTL_MS,
+        )
+
+    def reply_key(self, request_id):
+        return self.keys.reply(TENANT, request_id)
+
+    def tombstone(self, request_id):
+        return self.keys.tombstone(TENANT, request_id)
+
+    def replies(self, request_id):
+        return self.server.lrange(self.reply_key(request_id), 0, -1)
+
+    def pending(self, stream):
+        return self.server.xpending(stream, "worker")["pending"]
+
+    def ingress_left(self):
+        """Entries in ingress, and those that a router has read and not ended."""
+        return (
+            self.server.xlen(self.ingress),
+            self.server.xpending(self.ingress, "router")["pending"],
+        )
+
+
+@contextmanager
+def wired(url, namespace):
+    """A deployed model on a server, without any program."""
+    keys = ModelKeys(namespace, "m")
+    with (
+        BlockingExecutor(url, "test") as executor,
+        redis.Redis.from_url(url, socket_timeout=10, retry=None) as server,
+    ):
+        streams = fleet.queue_streams(keys, RECORD)
+        executor.run(fleet.deploy(keys, RECORD, streams, "n", [TENANT]))
+        yield Wire(executor, server, keys)
