@@ -56,9 +56,9 @@ class BlockingExecutor:
             except RefusedError as error:
                 return error
         if isinstance(raw, Exception):
-            error = translate(raw)
-            assert isinstance(error, ServerError)
-            return error
+            translated = translate(raw)
+            assert isinstance(translated, ServerError)
+            return translated
         return command.read(raw)
 
     def run_all(self, commands: Sequence[Command[Any]]) -> list[Any]:

@@ -40,6 +40,11 @@ def deploy_hash(keys: ModelKeys) -> Command[dict[str, bytes]]:
     return plain(as_map, "HGETALL", keys.deploy)
 
 
+def is_deployed(keys: ModelKeys) -> Command[bool]:
+    """Whether the model has a deploy record."""
+    return plain(bool, "EXISTS", keys.deploy)
+
+
 def queue_streams(keys: ModelKeys, record: VersionRecord) -> list[str]:
     """The work streams of a version, the higher priority first."""
     edges = record.limits.buckets

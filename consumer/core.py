@@ -6,6 +6,7 @@ device) calls in under the worker's one lock and gets back what to do.
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ..wire.deployment import VersionRecord
 from ..wire.errors import ErrorKind
@@ -14,12 +15,14 @@ from .batcher import Company, WaitingRow, choose_batch, linger_ms
 from .cost import CostCurve
 from .dispatch import direct_release, first_alike, is_cheap, is_direct, item_of, waiting_rows
 from .held import Ended, Held, Lane, Phase, Placement, RunningBatch
+from .overrun import overrun_beside, overrun_of_batch, overrun_of_load
 from .protocol import (
     Answer,
     Answers,
     Done,
     Drop,
     Failure,
+    Memory,
     Message,
     Prepare,
     PreparedItem,
@@ -50,7 +53,7 @@ class Core:
         self.fresh_until_ms = 0.0  # after it nothing new is started: the beat is too old
         self.look_again_ms: float | None = None
         self.unsettled_rows = 0  # ended, but the server would not take the answer yet
-        self.progress_ms = 0.0  # when the device process last ended something
+        self.progress_ms = 0.0  # when the device process last ended, or began, something
         self._suspects: deque[Held] = deque()
         self._alone: Held | None = None
         self._in_credit = 0
@@ -195,7 +198,8 @@ class Core:
         """Send what waits to be preprocessed while the device is busy, or to learn its lengths."""
         messages: list[Message] = []
         for lane in self.lanes.values():
-            if not lane.waiting or (self.running is not None and is_cheap(lane)):
+            cheap = self.running is not None and is_cheap(lane)
+            if not lane.ready or not lane.waiting or cheap:
                 continue
             requests: list[Held] = []
             while lane.waiting and self._in_credit < _CREDIT_BYTES:
@@ -225,7 +229,8 @@ class Core:
 
     def receive(self, message: Message, now_ms: float) -> list[Ended]:
         """Take in a message of the device process; returns the requests that it ended."""
-        self.progress_ms = now_ms
+        if not isinstance(message, Memory):
+            self.progress_ms = now_ms
         match message:
             case PreparedRows(items, failures):
                 self._note_prepared(items)
@@ -234,23 +239,24 @@ class Core:
                 return self._note_done(message)
             case Answers(answers, failures):
                 return self._fail(failures) + self._answer(answers)
-            case Ready():
-                self._note_ready(message)
-            case Refused(number, reason):
-                lane = self.lanes.get(number)
-                if lane is not None:
-                    lane.refusal = reason
+            case Ready() | Refused():
+                self._note_loaded(message, now_ms)
             case _:
                 pass  # Hello and Memory concern the link, not the decisions
         return []
 
-    def _note_ready(self, ready: Ready) -> None:
-        lane = self.lanes.get(ready.lane)
-        if lane is not None:
-            lane.ready = True
-            lane.refusal = ""
-            lane.lineage = ready.lineage
-            lane.cost = CostCurve.from_points(ready.curve)
+    def _note_loaded(self, message: Ready | Refused, now_ms: float) -> None:
+        if self.running is not None:  # it waited behind the load, whose time is not its own
+            self.running = replace(self.running, started_ms=now_ms)
+        lane = self.lanes.get(message.lane)
+        if lane is None:
+            return
+        if isinstance(message, Refused):
+            lane.refusal = message.message
+            return
+        lane.ready = True
+        lane.lineage = message.lineage
+        lane.cost = CostCurve.from_points(message.curve)
 
     def _note_prepared(self, items: Sequence[PreparedItem]) -> None:
         for item in items:
@@ -330,6 +336,8 @@ class Core:
         lane.held_rows -= lane.weight(held)
         if held is self._alone:
             self._alone = None
+        elif held in self._suspects:
+            self._suspects.remove(held)
 
     # What goes wrong.
 
@@ -342,9 +350,6 @@ class Core:
             if held.deadline_ms < now_ms and held.number not in on_device
         ]
         dropped = [held.number for held in late if held.phase is not Phase.WAITING]
-        for held in late:
-            if held in self._suspects:
-                self._suspects.remove(held)
         kind = ErrorKind.DEADLINE_EXCEEDED
         failures = [
             Failure(held.number, kind.code, "the deadline passed before it could run", [])
@@ -354,18 +359,12 @@ class Core:
 
     def overrun(self, now_ms: float) -> str | None:
         """Which stage has outrun its time limit, if any; the device process counts as hung then."""
+        loading = self._loading_lanes()
+        if loading:
+            return overrun_of_load(loading[0], now_ms - self.progress_ms)
         if self.running is not None:
-            limits = self.running.lane.record.limits
-            allowed_ms = limits.predict_ms + (0 if self.running.rows else limits.preprocess_ms)
-            return "predict" if now_ms - self.running.started_ms > allowed_ms else None
-        for held in self.held.values():
-            limits = held.lane.record.limits
-            if held.phase is Phase.PREPARING and now_ms - self.progress_ms > limits.preprocess_ms:
-                return "preprocess"
-            finishing = held.phase is Phase.PREPARED and held.rows_left == 0
-            if finishing and now_ms - self.progress_ms > limits.postprocess_ms:
-                return "postprocess"
-        return None
+            return overrun_of_batch(self.running, now_ms)
+        return overrun_beside(self.held.values(), now_ms - self.progress_ms)
 
     def _blame_loading(self, message: str) -> None:
         """A version that ended the device process twice while it was loaded is refused.

@@ -14,7 +14,7 @@ Announcement = Mapping[str, str]
 class Heart:
     """Keeps a worker among the living of each model that it serves.
 
-    `serve` and `announce` may be called from any thread; `run` belongs to the heart's own.
+    `announce` and `withdraw` may be called from any thread; the rest belongs to the heart's own.
     After a beat went through for all models, `on_beat` gets the moment before it was sent, which
     is when the lease began anew.
     """
@@ -35,25 +35,28 @@ class Heart:
         self._on_beat = on_beat
         self._lock = threading.Lock()
         self._wanted: dict[ModelKeys, Announcement] = {}  # guarded by _lock
-        self._told: dict[ModelKeys, Announcement] = {}  # the heart's own
+        self._joined: set[ModelKeys] = set()  # written by the heart's thread
         self._again = threading.Event()
         self.fenced = threading.Event()
 
     def announce(self, keys: ModelKeys, announcement: Announcement) -> None:
         """Serve a model from the next beat on, or change what is said about it."""
         with self._lock:
+            changed = self._wanted.get(keys) != announcement
             self._wanted[keys] = announcement
-        self._again.set()
+        if changed:
+            self._again.set()
 
     def withdraw(self, keys: ModelKeys) -> None:
-        """Stop beating for a model; the caller makes the worker leave it."""
+        """Stop serving a model that is not deployed any more, from the next beat on."""
         with self._lock:
             self._wanted.pop(keys, None)
-        self._told.pop(keys, None)
+        self._again.set()
 
-    def members(self) -> list[ModelKeys]:
-        """The models that the worker has joined."""
-        return list(self._told)
+    @property
+    def models_joined(self) -> int:
+        """How many models the worker has joined."""
+        return len(self._joined)
 
     def wait_s(self, timeout_s: float) -> None:
         """Wait for the next beat, less where something new is to be announced."""
@@ -73,27 +76,30 @@ class Heart:
         began_ms = self._clock.monotonic_ms()
         with self._lock:
             wanted = dict(self._wanted)
+        for keys in self._joined - set(wanted):
+            self._executor.run_all(fleet.vanish(keys, self._worker))
+            self._joined.discard(keys)
         for keys, announcement in wanted.items():
-            told = self._told.get(keys)
-            if told is None:
-                join = fleet.join(keys, self._worker, self._ttl_ms, announcement)
-                alive = self._executor.run(join)
-            else:
-                changed = {k: v for k, v in announcement.items() if told.get(k) != v}
-                beat = fleet.beat(keys, self._worker, self._ttl_ms, changed)
-                alive = self._executor.run(beat) > 0
-            if not alive:
+            if self._is_alive(keys, announcement):
+                self._joined.add(keys)
+            elif self._executor.run(fleet.is_deployed(keys)):
                 self.fenced.set()
                 return
-            self._told[keys] = announcement
         self._on_beat(began_ms)
 
+    def _is_alive(self, keys: ModelKeys, announcement: Announcement) -> bool:
+        if keys not in self._joined:
+            join = fleet.join(keys, self._worker, self._ttl_ms, announcement)
+            return self._executor.run(join)
+        # Whole each time: the hash may have expired while this process was frozen.
+        beat = fleet.beat(keys, self._worker, self._ttl_ms, announcement)
+        return self._executor.run(beat) > 0
+
     def leave_all(self) -> None:
-        """Go from all models by one's own will.
+        """Go from all models by one's own will, once the heart's thread has ended.
 
         Raises:
             ServerError: the server failed; peers will notice by the missing beats.
         """
-        for keys in self.members():
-            self._executor.run(fleet.leave(keys, self._worker))
-            self._told.pop(keys, None)
+        while self._joined:
+            self._executor.run(fleet.leave(self._joined.pop(), self._worker))

@@ -9,7 +9,7 @@ entry; an answer that gets lost is asked for again, since what was handed out is
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..broker import fleet, requests
 from ..broker.blocking import BlockingExecutor
@@ -105,7 +105,7 @@ class Intake:
         if self._in_doubt:
             self._take_again([lane for lane, _ in offer.lanes])
             self._in_doubt = False
-        commands: list[Command[object]] = []
+        commands: list[Command[Any]] = []
         if not self._left_behind:
             commands.append(self._wait(offer))
         asked = [

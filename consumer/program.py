@@ -3,7 +3,7 @@
 import secrets
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from os import getpid
 
@@ -73,6 +73,7 @@ class Keeper:
         self._executor = worker.connect("keeper")
         self._has_looked = False  # at the deploy records
         self._nonces: dict[str, str] = {}
+        self._unreadable: dict[str, str] = {}  # records that were reported
 
     def run(self, stop: StopSignal) -> Outcome:
         """Keep the worker until it is stopped or fenced.
@@ -116,8 +117,6 @@ class Keeper:
             raise
         except ServerError as error:
             self._context.outage.begins(error)
-        except SettingsError as error:
-            self._context.events.emit("lane.refused", model="", version="", reason=str(error))
         else:
             self._context.outage.ends()
 
@@ -129,12 +128,27 @@ class Keeper:
             for name in executor.run(fleet.models(namespace))
             if any(fnmatchcase(name, pattern) for pattern in self._patterns)
         ]
-        keys = [ModelKeys(namespace, name) for name in names]
-        found = executor.run_all([fleet.deployment(key) for key in keys])
-        deployments = {d.model: d for d in found if d is not None}
+        hashes = executor.run_all([fleet.deploy_hash(ModelKeys(namespace, n)) for n in names])
+        deployments: dict[str, Deployment] = {}
+        for name, raw in zip(names, hashes, strict=True):
+            deployment = self._read_record(name, raw)
+            if deployment is not None:
+                deployments[name] = deployment
         self._match_lanes(deployments)
-        self._announce(executor, deployments)
+        self._announce(deployments)
         self._has_looked = True
+
+    def _read_record(self, model: str, raw: Mapping[str, bytes]) -> Deployment | None:
+        """The deploy record of a model; one that cannot be read concerns no other model."""
+        try:
+            deployment = Deployment.from_hash(model, raw)
+        except SettingsError as error:
+            if self._unreadable.get(model) != str(error):
+                self._context.events.emit("model.record_unreadable", model=model, reason=str(error))
+            self._unreadable[model] = str(error)
+            return None
+        self._unreadable.pop(model, None)
+        return deployment
 
     def _match_lanes(self, deployments: dict[str, Deployment]) -> None:
         wanted = {
@@ -157,16 +171,16 @@ class Keeper:
 
     def _open_lane(self, model: str, record: VersionRecord) -> Lane:
         worker = self._worker
-        with worker.lock:
-            lane = worker.core.add_lane(model, record)
         misfit = device_misfit(record, self._context.settings.device)
-        if misfit:
+        with worker.lock:  # held throughout, or a device process that comes up loads it as well
+            lane = worker.core.add_lane(model, record)
             lane.refusal = misfit
+            if not misfit:
+                worker.load_lane(lane)
+        if misfit:
             self._context.events.emit(
                 "lane.refused", model=model, version=record.version, reason=misfit
             )
-        else:
-            worker.load_lane(lane)
         return lane
 
     def _try_again(self, lane: Lane) -> None:
@@ -175,7 +189,7 @@ class Keeper:
             lane.deaths = 0
             self._worker.load_lane(lane)
 
-    def _announce(self, executor: BlockingExecutor, deployments: dict[str, Deployment]) -> None:
+    def _announce(self, deployments: dict[str, Deployment]) -> None:
         namespace = self._context.settings.namespace
         for model in deployments:
             keys = ModelKeys(namespace, model)
@@ -185,9 +199,7 @@ class Keeper:
         for model in [model for model in self._intakes if model not in deployments]:
             _, over = self._intakes.pop(model)
             over.set()
-            keys = ModelKeys(namespace, model)
-            self._worker.heart.withdraw(keys)
-            executor.run_all(fleet.vanish(keys, self._worker.name))
+            self._worker.heart.withdraw(ModelKeys(namespace, model))
 
     def _announcement(self, model: str) -> dict[str, str]:
         lanes = [lane for (name, _), lane in self._lanes.items() if name == model]
@@ -245,7 +257,7 @@ class Keeper:
     def _all_settled(self) -> bool:
         """Whether every lane is loaded or refused, and every model joined."""
         lanes = self._lanes.values()
-        joined = len(self._worker.heart.members()) == len({lane.model for lane in lanes})
+        joined = self._worker.heart.models_joined == len({lane.model for lane in lanes})
         return joined and self._has_looked and all(lane.ready or lane.refusal for lane in lanes)
 
 

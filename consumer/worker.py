@@ -124,6 +124,7 @@ class Worker:
     def load_lane(self, lane: Lane) -> None:
         """Have the device process load a lane, now if it runs, else when it comes up."""
         with self.lock:
+            self.core.progress_ms = self.now_ms()
             self.send([self._load_message(lane)])
 
     def adjust_lane(self, lane: Lane, record: VersionRecord) -> None:
@@ -155,11 +156,10 @@ class Worker:
     def _device_loop(self) -> None:
         back_off_s = _DEVICE_BACK_OFF_S[0]
         while not self.stopping.is_set():
-            link = DeviceLink()
+            settings = self.context.settings
+            link = DeviceLink(settings.log_level, settings.log_format)
             started_ms = self.now_ms()
-            self.context.events.emit(
-                "device.started", pid=link.pid, device=self.context.settings.device
-            )
+            self.context.events.emit("device.started", pid=link.pid, device=settings.device)
             self._come_up(link)
             try:
                 self._serve(link)
@@ -180,6 +180,7 @@ class Worker:
         with self.lock:
             self.link = link
             self.core.device_up = True
+            self.core.progress_ms = self.now_ms()
             self.send(
                 [self._load_message(lane) for lane in self.core.lanes.values() if not lane.refusal]
             )
@@ -356,7 +357,11 @@ class Worker:
         with self.lock:
             while (self.core.held or self.unsettled or self.settling) and self.failure is None:
                 left_s = (stop_at_ms - self.now_ms()) / 1000
-                if left_s <= 0 or self.heart.fenced.is_set():
+                if self.heart.fenced.is_set():
+                    return
+                if left_s <= 0:
+                    if self.link is not None:
+                        self.link.kill("it did not end within the grace period")
                     return
                 self.lock.wait(min(left_s, _RETRY_SETTLE_S))
 

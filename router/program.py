@@ -8,11 +8,12 @@ from os import getpid
 from secrets import token_hex
 
 from ..broker.blocking import BlockingExecutor
-from ..broker.errors import DeniedError
+from ..broker.errors import DeniedError, NoGroupError
 from ..service.clock import Clock
 from ..service.events import Events
 from ..service.identity import new_worker_name
 from ..service.lifecycle import StopSignal, guarded_thread
+from ..service.logs import OncePerKind
 from ..service.outage import Outage
 from ..service.settings import Settings
 from ..wire.errors import ServerError
@@ -24,7 +25,7 @@ from .sweeping import answer_abandoned, sweep_overdue
 from .view import FleetView, UnservedWatch, read_view
 
 _PUMP_TIMEOUT_S = BLOCK_MS / 1000 + 10
-_BACK_OFF_MS = (100, 5_000)
+_BACK_OFF_MS = (100, 1_000)
 _DEAD_ROUTER_IDLE_MS = 5_000
 _SWEEP_MS = 100
 _JOIN_TIMEOUT_S = 15
@@ -60,6 +61,8 @@ class RouterProgram:
         self._refresh_now = threading.Event()
         self._failure: BaseException | None = None
         self._outage = Outage(events, clock)
+        self._dropped_lock = threading.Lock()
+        self._dropped = OncePerKind(clock)  # guarded by _dropped_lock
 
     def run(self, stop: StopSignal, on_ready: Callable[[dict[str, object]], None]) -> int:
         """Route until `stop`; returns the exit code.
@@ -76,9 +79,9 @@ class RouterProgram:
                 if now_ms >= next_refresh_ms or self._refresh_now.is_set():
                     self._refresh_now.clear()
                     next_refresh_ms = now_ms + self._settings.refresh_ms
-                    ready = self._guard(lambda: self._refresh(executor, stop)) and (
-                        ready or self._announce(on_ready)
-                    )
+                    if self._guard(lambda: self._refresh(executor, stop)) and not ready:
+                        ready = self._announce(on_ready)
+                    self._guard(lambda: self._answer_abandoned(executor))
                 self._guard(lambda: self._sweep(executor))
                 stop.wait(_SWEEP_MS / 1000)
         finally:
@@ -122,7 +125,8 @@ class RouterProgram:
 
     def _accepted(self, keys: ModelKeys) -> int:
         """Requests of a model that this router has accepted so far."""
-        return sum(step.opened for group, step in self._steps.items() if group.keys == keys)
+        steps = list(self._steps.items())  # pump threads enter themselves meanwhile
+        return sum(step.opened for group, step in steps if group.keys == keys)
 
     def _take_over(self, view: FleetView) -> None:
         """Put a view in force, for the pumps as well."""
@@ -155,9 +159,13 @@ class RouterProgram:
     def _sweep(self, executor: BlockingExecutor) -> None:
         for model in self._view.models.values():
             sweep_overdue(executor, model)
+
+    def _answer_abandoned(self, executor: BlockingExecutor) -> None:
         for name, version in self._abandoned:
             view = self._view.models.get(name)
-            count = 0 if view is None else answer_abandoned(executor, view, version)
+            if view is None or version not in view.deployment.versions:
+                continue
+            count = answer_abandoned(executor, view, version)
             if count:
                 self._events.emit("request.no_worker", model=name, version=version, count=count)
 
@@ -203,13 +211,21 @@ class RouterProgram:
             group.keys,
             situation=lambda: self.situation(group.keys.model),
             refresh=lambda: self._reread(looker),
-            dropped=lambda kind, count: self._events.emit(
-                "router.entry_dropped", kind=kind, count=count
-            ),
+            dropped=self._report_dropped,
         )
         self._steps[group] = step
         pump = Pump(reader, step, group.keys, self._name, group.tenants)
         return pump, [reader, writer, looker]
+
+    def _report_dropped(self, kind: str, count: int) -> None:
+        """Tell of a kind once; what comes after is counted and told in sums."""
+        with self._dropped_lock:
+            sums = self._dropped.summary()
+            first = self._dropped.admit(kind, count)
+        for known, sum_ in sums.items():
+            self._events.emit("router.entry_dropped", kind=known, count=sum_)
+        if first:
+            self._events.emit("router.entry_dropped", kind=kind, count=count)
 
     def _reread(self, executor: BlockingExecutor) -> None:
         """Read the fleet anew from a pump thread; the keeper's next pass replaces the whole."""
@@ -254,6 +270,9 @@ class PumpLoop:
                     pump.run_once()
                 except DeniedError:
                     raise
+                except NoGroupError:
+                    # The model was undeployed; the keeper ends this thread when it has seen that.
+                    self._stop.wait(_BACK_OFF_MS[0] / 1000)
                 except ServerError as error:
                     self._program.outage.begins(error)
                     self._stop.wait(wait_ms / 1000)

@@ -16,6 +16,9 @@ from .admission import Situation, admit, envelope_of, refuse
 STREAMS_MAX = 8
 BLOCK_MS = 1000
 _READ_COUNT = 256
+_READ_COUNT_MIN = 4
+_READ_BYTES = 16 * 1024 * 1024
+_ACCEPT_BYTES = 4 * 1024 * 1024
 _STALE_TRIES = 3
 _BURST_MIN = 4.0
 _BURST_SMOOTH = 0.1
@@ -52,8 +55,8 @@ class PumpStep:
         Raises:
             ServerError: the server failed; what was not finished stays pending for the next pass.
         """
-        for start in range(0, len(entries), ACCEPT_ITEMS_MAX):
-            self._handle_some(tenant, entries[start : start + ACCEPT_ITEMS_MAX])
+        for some in _cut(entries):
+            self._handle_some(tenant, some)
 
     def _handle_some(self, tenant: str, entries: Sequence[Entry]) -> None:
         for _ in range(_STALE_TRIES):
@@ -155,6 +158,7 @@ class Pump:
         self._step = step
         self._tenant_of = {keys.ingress(tenant): tenant for tenant in tenants}
         self._router = router
+        self._entry_bytes = _READ_BYTES / _READ_COUNT  # mean of one entry, slow to fall
         self._burst = 0.0  # entries of one read, smoothed
         self._unfinished = True  # entries of ours may be pending after an error
 
@@ -180,16 +184,24 @@ class Pump:
         The server hands a reader that was blocked the one entry that woke it, and nothing of the
         burst behind. Where bursts are usual, a second look takes the rest of it along.
         """
-        news = requests.read_ingress(streams, self._router, _READ_COUNT, BLOCK_MS)
-        entries = self._reader.run(news)
-        count = sum(len(some) for _, some in entries)
+        wanted = self._read_count()
+        news = requests.read_ingress(streams, self._router, wanted, BLOCK_MS)
+        entries: list[tuple[str, list[Entry]]] = self._reader.run(news)
+        count = _count(entries)
         if count == 1 and self._burst > _BURST_MIN:
-            rest = requests.read_ingress(streams, self._router, _READ_COUNT, 0)
-            entries += self._reader.run(rest)
-            count = sum(len(some) for _, some in entries)
+            rest = requests.read_ingress(streams, self._router, wanted, 0)
+            behind = self._reader.run(rest)
+            entries += behind
+            count = _count(entries)
         if count:
             self._burst += _BURST_SMOOTH * (count - self._burst)
+            mean = sum(_size(entry) for _, some in entries for entry in some) / count
+            self._entry_bytes = max(mean, (1 - _BURST_SMOOTH) * self._entry_bytes)
         return entries
+
+    def _read_count(self) -> int:
+        """How many entries to ask for, so that large ones do not fill the memory."""
+        return max(_READ_COUNT_MIN, min(_READ_COUNT, int(_READ_BYTES / self._entry_bytes)))
 
     def _handle_pending(self, streams: Sequence[str]) -> None:
         for stream in streams:
@@ -217,3 +229,25 @@ class Pump:
             count += len(entries)
             self._step.handle(self._tenant_of[stream], entries)
         return count
+
+
+def _count(streams: Sequence[tuple[str, Sequence[Entry]]]) -> int:
+    return sum(len(entries) for _, entries in streams)
+
+
+def _size(entry: Entry) -> int:
+    return sum(map(len, entry[1] or ()))
+
+
+def _cut(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """Cut entries into accept calls of at most 64 items and 4 MB; a larger entry goes alone."""
+    calls: list[list[Entry]] = []
+    size = 0
+    for entry in entries:
+        size += _size(entry)
+        full = calls and (len(calls[-1]) == ACCEPT_ITEMS_MAX or size > _ACCEPT_BYTES)
+        if not calls or full:
+            calls.append([])
+            size = _size(entry)
+        calls[-1].append(entry)
+    return calls

@@ -43,6 +43,7 @@ LIMIT_ROWS: dict[str, LimitRow] = {
     "max_length": LimitRow("tokens of one row; 0 = no limit", 0, 10_000_000),
     "timeout_ms": LimitRow("time-out of a request that names none", 1, ceiling.TIMEOUT_MS_MAX),
     "result_ttl_ms": LimitRow("how long a reply is kept", 1000, ceiling.RESULT_TTL_MS_MAX),
+    "load_ms": LimitRow("time limit of loading and warming up the version", 1000, 7_200_000),
     "preprocess_ms": LimitRow("time limit of preprocessing one request", 1, 600_000),
     "predict_ms": LimitRow("time limit of one batch on the device", 1, 3_600_000),
     "postprocess_ms": LimitRow("time limit of postprocessing one request", 1, 600_000),
@@ -65,6 +66,7 @@ class Limits:
     max_length: int = 0
     timeout_ms: int = ceiling.TIMEOUT_MS_DEFAULT
     result_ttl_ms: int = ceiling.RESULT_TTL_MS_DEFAULT
+    load_ms: int = 600_000
     preprocess_ms: int = 10_000
     predict_ms: int = 60_000
     postprocess_ms: int = 10_000

@@ -45,6 +45,13 @@ local function copied_inputs(entry)
   return nil
 end
 
+-- Closed entries stay in a queue until a worker reads it: they must not pile up while none lives.
+local lengths = {}
+local function is_full(queue)
+  lengths[queue] = (lengths[queue] or redis.call('XLEN', queue)) + 1
+  return lengths[queue] > 2 * backlog
+end
+
 local function ring(bell)
   if rung[bell] then return end
   rung[bell] = true
@@ -61,6 +68,7 @@ local function open_request(a, last, queue, bell)
     ARGV[last] = copied_inputs(ARGV[a])
     if not ARGV[last] then return 'GONE' end
   end
+  if is_full(queue) then return 'BUSY' end
   ARGV[last - 2] = string.format('%d', deadline)
   if redis.call('ZADD', due, 'NX', deadline, ARGV[a + 1]) == 0 then return 'DUP' end
   if not redis.call('XADD', queue, 'NOMKSTREAM', '*', unpack(ARGV, a + 7, last)) then

@@ -1,5 +1,6 @@
-#!lua
+#!lua flags=allow-oom
 -- beat: say "still here" by moving the worker's counter. No clock is involved.
+-- Runs when memory is full, or nothing that frees memory could run.
 --
 -- KEYS  1 workers   2 hash of the worker
 -- ARGV  1 worker   2 TTL of the hash ms   then fields and values that have changed

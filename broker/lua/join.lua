@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- join: enter a new worker among the living. A name that was ever used is refused, so that a
 -- buried identity cannot come back.
 --

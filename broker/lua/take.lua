@@ -1,9 +1,10 @@
-#!lua
+#!lua flags=allow-oom
 -- take: hand waiting entries to a live worker, as many rows as it has room for.
 --
 -- Atomic because the check that the worker is alive and the hand-over must be one step: entries
 -- given to a buried worker belong to nobody. Entries whose request is closed (answered, expired,
--- cancelled) are dropped here, which is the only place where they are.
+-- cancelled) are dropped here, which is the only place where they are. Runs when memory is full, or
+-- nothing that frees memory could run. An answer that gets lost is found in the pending list.
 --
 -- KEYS  1 workers   2 due   3 bell of the version   then the streams in the order wanted
 -- ARGV  1 worker   2 room, rows   3 bytes after which no more is read
@@ -22,7 +23,8 @@ local function scores_of(entries)
   local members = {}
   for i, entry in ipairs(entries) do
     local fields = entry[2]
-    members[i] = fields[4] .. ':' .. fields[2]
+    -- One that a foreign hand wrote belongs to no request, and is ended with the closed ones.
+    members[i] = (fields[4] or '') .. ':' .. (fields[2] or '')
   end
   return redis.call('ZMSCORE', KEYS[2], unpack(members))
 end
