@@ -10,6 +10,7 @@ PIP_ARGS ?=
 ONLY ?=
 # `make test TESTS='tests/unit -k settings'`
 TESTS ?=
+WORKERS ?= 2
 # How many texts the demo embeds; `all` for every one. Empty: the demo's own default.
 TEXTS ?=
 export TEXTS
@@ -40,8 +41,8 @@ demo: setup ## Serve a real model and embed real text with it; TEXTS=all for all
 	$(BIN)/batchfleet models import minilm
 	$(BIN)/batchfleet demo
 
-test: setup ## Run the tests; TESTS=... narrows them down
-	$(BIN)/pytest $(TESTS)
+test: setup ## Run the tests; TESTS=... narrows them down, WORKERS=... runs them side by side
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(TESTS)
 
 check: setup ## Lint, format, types, layers and the rules of style
 	$(BIN)/ruff check .
