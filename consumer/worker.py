@@ -23,6 +23,7 @@ from ..wire.errors import ErrorKind, ProtocolError, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.work import WorkEntry
 from .core import Core
+from .device_command import device_command
 from .frames import ChannelClosedError
 from .heart import Heart
 from .held import Ended, Lane, Placement
@@ -157,7 +158,7 @@ class Worker:
         back_off_s = _DEVICE_BACK_OFF_S[0]
         while not self.stopping.is_set():
             settings = self.context.settings
-            link = DeviceLink(settings.log_level, settings.log_format)
+            link = DeviceLink(device_command(settings))
             started_ms = self.now_ms()
             self.context.events.emit("device.started", pid=link.pid, device=settings.device)
             self._come_up(link)
