@@ -23,6 +23,7 @@ def is_memory_error(error: BaseException) -> bool:
 def preprocess_error(error: Exception, logger: Any) -> RequestError:
     """The error of a request whose row `preprocess` refused or failed on."""
     if isinstance(error, ValueError):
+        logger.debug("row_refused", exc_info=with_own_frames(error))
         return RequestError.of(ErrorKind.BAD_INPUTS, str(error) or "the model refuses this row")
     return model_error(error, "preprocess", logger)
 

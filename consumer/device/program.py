@@ -31,7 +31,7 @@ def main(make_opener: Callable[[OpeningOptions], Opener]) -> NoReturn:
 
     Exits with 0 after `Stop` or when the connection closes, with `_EXIT_CRASHED` after a bug.
     """
-    arguments = _parser().parse_args()
+    arguments = _parser().parse_known_args()[0]
     die_with_parent(arguments.parent)
     configure_logs(arguments.log_level, arguments.log_format)
     logger = structlog.get_logger().bind(process="device", pid=os.getpid())

@@ -17,8 +17,10 @@ from ...models.importing import BUILTIN_NAMES, import_builtin, import_minilm
 from ...models.manifest import Manifest
 from ...models.store import Store
 from ...wire.errors import StoreError
+from ..model_template import write_model_folder
 from .options import LOGS, Loaded, examples, json_option, split_version, with_settings
 from .output import make_table, print_json, print_table
+from .trying import try_model
 from .wishes import split_class, wish_options, wishes_of
 
 _PACKAGED = "minilm"
@@ -153,6 +155,31 @@ def progress_bar() -> Iterator[Report]:
             progress.update(tasks[name], completed=done_bytes)
 
         yield report
+
+
+models.add_command(try_model)
+
+
+@models.command("init", short_help="Write a folder with a model that works, and its test.")
+@click.argument("name")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    help="Where to write it.  [default: a folder of that name]",
+)
+@examples(
+    "batchfleet models init shout",
+    "batchfleet models init shout --folder models/shout",
+)
+def init(*, name: str, folder: Path | None) -> None:
+    """Write a folder with a model.py that works, a test, an input and a README.
+
+    Change model.py to what your model does; README.md there says how to try, test and serve it.
+    """
+    where = folder or Path(name)
+    for path in write_model_folder(where, name):
+        click.echo(path)
+    click.echo(f"try it: batchfleet models try {where / 'model.py'} --input {where / 'x.json'}")
 
 
 @models.command("list", short_help="List what is in the store.")
