@@ -1,15 +1,21 @@
 """A version tried without a fleet: out of the store, or straight from a `model.py`."""
 
 import base64
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from ..consumer.device.trial import Job, Trial, record_of, run_job
+from ..consumer.device_command import module_command
+from ..models.cache import default_cache
 from ..models.drafting import Wishes, draft_of_file
+from ..models.environments import python_of
 from ..models.manifest import Manifest
 from ..models.store import Store
 from ..service.clock import Clock
@@ -92,10 +98,28 @@ def try_candidate(
         log_level=settings.log_level,
         log_format=settings.log_format,
     )
-    trial = run_job(job, clock)
+    environment = manifest.environment
+    trial = _run_apart(job, environment, settings) if environment else run_job(job, clock)
     if trial.refused:
         raise StoreError(trial.refused)
     if trial.error is not None:
         error = trial.error
         raise RequestError.of(kind_of(error["code"]), error["message"], rows=tuple(error["rows"]))
     return trial
+
+
+def _run_apart(job: Job, environment: str, settings: Settings) -> Trial:
+    """Run a job under the Python of its version's environment, at this terminal."""
+    cache = Path(settings.cache) if settings.cache else default_cache()
+    command = module_command(python_of(environment, cache), "consumer.device.trial")
+    with tempfile.TemporaryDirectory(prefix="batchfleet-try-") as folder:
+        question, answer = Path(folder, "job.json"), Path(folder, "trial.json")
+        question.write_bytes(orjson.dumps(asdict(job)))
+        # Without a time-out on purpose: somebody may stand in a debugger.
+        done = subprocess.run([*command, str(question), str(answer)], check=False)
+        if done.returncode or not answer.exists():
+            raise StoreError(
+                f"{job.model}/{job.version}: its environment's Python ended with exit code "
+                f"{done.returncode}; what it said is above"
+            )
+        return Trial(**orjson.loads(answer.read_bytes()))

@@ -2,7 +2,7 @@
 
 It is run by its path, alone:
 
-    <python> -I bootstrap.py PACKAGE TAG PATHS [--probe | the flags of a device process]
+    <python> -I bootstrap.py PACKAGE TAG PATHS MODULE [the flags of a device process]
 
 The environment needs nothing of batchfleet: the package itself is loaded from PACKAGE, the folder
 of the worker's own one, and the few packages that a device process needs are found in PATHS, the
@@ -21,8 +21,6 @@ from pathlib import Path
 from types import ModuleType
 
 _NAME = "batchfleet"
-_PROGRAM = "batchfleet.consumer.device"
-_PROBE = "--probe"
 NEEDED = frozenset({"fsspec", "msgpack", "numpy", "orjson", "psutil", "structlog"})
 
 
@@ -57,17 +55,13 @@ def load_package(folder: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Set up the imports, then be a device process, or just try whether that would work."""
-    package, tag, paths, *flags = arguments
+    """Set up the imports, then run a module of the package."""
+    package, tag, paths, module, *flags = arguments
     load_package(package)
     if tag == sys.implementation.cache_tag:
         sys.meta_path.append(WorkersPackages(paths.split(os.pathsep)))
-    if flags == [_PROBE]:
-        importlib.import_module(f"{_PROGRAM}.opening")
-        importlib.import_module(f"{_PROGRAM}.program")
-        return
     sys.argv[1:] = flags
-    runpy.run_module(_PROGRAM, run_name="__main__", alter_sys=True)
+    runpy.run_module(f"{_NAME}.{module}", run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

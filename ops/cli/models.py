@@ -18,6 +18,7 @@ from ...models.manifest import Manifest
 from ...models.store import Store
 from ...wire.errors import StoreError
 from ..model_template import write_model_folder
+from .environments import environment
 from .options import LOGS, Loaded, examples, json_option, split_version, with_settings
 from .output import make_table, print_json, print_table
 from .trying import try_model
@@ -158,6 +159,7 @@ def progress_bar() -> Iterator[Report]:
 
 
 models.add_command(try_model)
+models.add_command(environment)
 
 
 @models.command("init", short_help="Write a folder with a model that works, and its test.")
