@@ -10,6 +10,8 @@ from ..service.outage import Outage
 from ..service.settings import Settings
 from .link import DeviceLink
 
+OpenLink = Callable[[Path | None], DeviceLink]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerContext:
@@ -24,5 +26,5 @@ class WorkerContext:
     events: Events
     clock: Clock
     outage: Outage
-    open_link: Callable[[Path | None], DeviceLink]
+    open_link: OpenLink
     versions_apart: bool = False

@@ -17,13 +17,16 @@ _REAP_TIMEOUT_S = 10
 class DeviceLink:
     """Owns one device process. Any thread may send; the thread that started it receives."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], *, at_terminal: bool = False) -> None:
+        """Start `command`; `at_terminal` leaves it the terminal, so that a debugger works."""
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER_BYTES)
         command = [*command, "--fd", str(theirs.fileno()), "--parent", str(os.getpid())]
         with theirs:
-            self._process: subprocess.Popen[bytes] = spawn(command, pass_fds=(theirs.fileno(),))
+            self._process: subprocess.Popen[bytes] = spawn(
+                command, pass_fds=(theirs.fileno(),), start_new_session=not at_terminal
+            )
         self._channel = FrameChannel(ours)
         self.kill_reason = ""
 

@@ -21,7 +21,7 @@ from ..service.settings import Settings
 from ..wire.deployment import Deployment, VersionRecord
 from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys
-from .context import WorkerContext
+from .context import OpenLink, WorkerContext
 from .device_command import device_command
 from .environment import Interpreters
 from .held import Lane
@@ -37,13 +37,23 @@ OnReady = Callable[[dict[str, object]], None]
 class ConsumerProgram:
     """Runs workers until it is told to stop."""
 
-    def __init__(self, settings: Settings, events: Events, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        events: Events,
+        clock: Clock,
+        open_link: OpenLink | None = None,
+        *,
+        versions_apart: bool = False,
+    ) -> None:
+        """See `WorkerContext`; without `open_link`, device processes start as the settings say."""
         self._context = WorkerContext(
             settings=settings,
             events=events,
             clock=clock,
             outage=Outage(events, clock),
-            open_link=lambda python: DeviceLink(device_command(settings, python)),
+            open_link=open_link or (lambda python: DeviceLink(device_command(settings, python))),
+            versions_apart=versions_apart,
         )
 
     def run(self, stop: StopSignal, on_ready: OnReady) -> int:
