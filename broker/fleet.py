@@ -65,6 +65,19 @@ def deploy(
     return call("deploy", script_keys, args, int)
 
 
+def offer(
+    keys: ModelKeys, record: VersionRecord, streams: Sequence[str], nonce: str
+) -> Command[int]:
+    """Add a version beside the stable one; returns the new epoch, 0 if not deployed."""
+    args: list[Part] = [record.version, record.to_wire(), nonce]
+    return call("offer", [keys.deploy, *streams], args, int)
+
+
+def withdraw(keys: ModelKeys, version: str, streams: Sequence[str]) -> Command[int]:
+    """Take out a version without work; returns the entries left, -1 for the stable version."""
+    return call("withdraw", [keys.deploy, *streams], [version], int)
+
+
 def configure(
     keys: ModelKeys, overrides: Mapping[str, bytes], streams: Sequence[str], nonce: str
 ) -> Command[int]:

@@ -5,8 +5,9 @@ device) calls in under the worker's one lock and gets back what to do.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import count
 
 from ..wire.deployment import VersionRecord
 from ..wire.errors import ErrorKind
@@ -44,7 +45,8 @@ _TURN_MS = 0.01
 class Core:
     """Owns lanes, held requests and the running batch. Not safe for threads by itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, batches: Iterator[int] | None = None) -> None:
+        """`batches` gives the numbers of batches; cores of one worker share it."""
         self.lanes: dict[int, Lane] = {}
         self.held: dict[int, Held] = {}
         self.entries: set[tuple[str, bytes]] = set()  # held, or not settled yet
@@ -58,7 +60,7 @@ class Core:
         self._alone: Held | None = None
         self._in_credit = 0
         self._next_request = 1
-        self._next_batch = 1
+        self._batches = count(1) if batches is None else batches
         self._next_lane = 1
 
     # Lanes.
@@ -189,8 +191,7 @@ class Core:
         for held in requests:
             held.started_ms = now_ms
         numbers = frozenset(held.number for held in requests)
-        self.running = RunningBatch(self._next_batch, lane, rows, numbers, now_ms, release)
-        self._next_batch += 1
+        self.running = RunningBatch(next(self._batches), lane, rows, numbers, now_ms, release)
         self.progress_ms = now_ms
         return self.running
 
