@@ -56,7 +56,7 @@ class Recovery:
         heir: Heir,
         executor: BlockingExecutor,
         namespace: str,
-        watch: LivenessWatch,
+        watch: LivenessWatch[tuple[ModelKeys, str]],
         events: Events,
     ) -> None:
         self._heir = heir
@@ -79,7 +79,7 @@ class Recovery:
         answers = self._executor.run_all(
             [fleet.server_info(), *(fleet.beat_counters(key) for key in keys)]
         )
-        counters = {
+        counters: dict[tuple[ModelKeys, str], float] = {
             (key, worker): counter
             for key, found in zip(keys, answers[1:], strict=True)
             for worker, counter in found.items()

@@ -9,6 +9,9 @@ failover nor a long pause buries anybody (measured: with lease times in the serv
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +22,7 @@ class Sighting:
     since_ms: float
 
 
-class LivenessWatch:
+class LivenessWatch(Generic[K]):
     """What one observer has seen of the beat counters. Owned by one thread.
 
     Args:
@@ -30,7 +33,7 @@ class LivenessWatch:
     def __init__(self, lease_ms: float, contact_ms: float) -> None:
         self._lease_ms = lease_ms
         self._contact_ms = contact_ms
-        self._seen: dict[Hashable, Sighting] = {}
+        self._seen: dict[K, Sighting] = {}
         self._looked_ms: float | None = None
         self._server = ""
 
@@ -39,9 +42,7 @@ class LivenessWatch:
         self._seen = {}
         self._looked_ms = None
 
-    def look(
-        self, counters: Mapping[Hashable, float], now_ms: float, server: str
-    ) -> dict[Hashable, float]:
+    def look(self, counters: Mapping[K, float], now_ms: float, server: str) -> dict[K, float]:
         """Take in one look at all counters; returns those that prove a death, with their value.
 
         Args:
@@ -53,7 +54,7 @@ class LivenessWatch:
         if gone or server != self._server:
             self.interrupt()
         self._looked_ms, self._server = now_ms, server
-        seen: dict[Hashable, Sighting] = {}
+        seen: dict[K, Sighting] = {}
         for worker, counter in counters.items():
             known = self._seen.get(worker)
             same = known is not None and known.counter == counter
