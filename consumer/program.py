@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from os import getpid
+from random import Random
 
 import orjson
 
@@ -21,11 +22,15 @@ from ..service.settings import Settings
 from ..wire.deployment import Deployment, VersionRecord
 from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys
+from ..wire.liveness import LivenessWatch
 from .held import Lane
+from .recovery import Recovery
 from .worker import Outcome, Worker, WorkerContext
 
 _TICK_S = 0.1
 _JOIN_S = 5.0
+# Looks at the beats that lie further apart than this count as an interruption.
+_CONTACT_BEATS = 2.0
 
 OnReady = Callable[[dict[str, object]], None]
 
@@ -71,7 +76,17 @@ class Keeper:
         self._lanes: dict[tuple[str, str], Lane] = {}
         self._intakes: dict[str, tuple[threading.Thread, threading.Event]] = {}
         self._executor = worker.connect("keeper")
+        settings = self._context.settings
+        self._recovery = Recovery(
+            worker,
+            self._executor,
+            settings.namespace,
+            LivenessWatch(settings.lease_ms, _CONTACT_BEATS * settings.beat_ms),
+            self._context.events,
+        )
+        self._deployments: dict[str, Deployment] = {}
         self._has_looked = False  # at the deploy records
+        self._jitter = Random(worker.name)  # noqa: S311 - spreads peers, guards nothing
         self._nonces: dict[str, str] = {}
         self._unreadable: dict[str, str] = {}  # records that were reported
 
@@ -85,13 +100,16 @@ class Keeper:
         worker = self._worker
         worker.start()
         self._context.events.emit("worker.started", worker=worker.name)
-        next_refresh_ms = 0.0
+        next_refresh_ms = next_round_ms = 0.0
         try:
             while not self._is_over(stop):
                 now_ms = worker.now_ms()
                 if now_ms >= next_refresh_ms:
                     next_refresh_ms = now_ms + self._context.settings.refresh_ms
                     self._guarded_refresh()
+                if now_ms >= next_round_ms:
+                    next_round_ms = now_ms + self._round_ms()
+                    self._guarded_round()
                 self._watch_limits()
                 self._report_ready()
                 stop.wait(_TICK_S)
@@ -109,6 +127,22 @@ class Keeper:
     def _is_over(self, stop: StopSignal) -> bool:
         worker = self._worker
         return stop.is_set() or worker.heart.fenced.is_set() or worker.failure is not None
+
+    def _round_ms(self) -> float:
+        """When to look after the others again; jittered, so that peers do not move in step."""
+        settings = self._context.settings
+        return min(settings.recover_ms, settings.beat_ms) * self._jitter.uniform(0.8, 1.0)
+
+    def _guarded_round(self) -> None:
+        """Look after the others: bury the dead, take over, forget."""
+        try:
+            self._recovery.bury_the_dead(list(self._deployments))
+            self._recovery.take_over(self._deployments, list(self._lanes.values()))
+        except DeniedError:
+            raise
+        except ServerError as error:
+            self._recovery.interrupt()
+            self._context.outage.begins(error)
 
     def _guarded_refresh(self) -> None:
         try:
@@ -134,6 +168,7 @@ class Keeper:
             deployment = self._read_record(name, raw)
             if deployment is not None:
                 deployments[name] = deployment
+        self._deployments = deployments
         self._match_lanes(deployments)
         self._announce(deployments)
         self._has_looked = True

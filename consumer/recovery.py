@@ -5,7 +5,6 @@ lost had taken, and forget the lost once nothing is pending for them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from ..broker import fleet, requests
@@ -15,19 +14,9 @@ from ..service.events import Events
 from ..wire.deployment import Deployment
 from ..wire.keys import ModelKeys
 from ..wire.liveness import LivenessWatch
-from ..wire.work import WorkEntry, parse_work
-from .held import Lane, Placement
+from ..wire.work import parse_work
+from .held import Lane, RecoveredEntry
 from .stream_order import placement_of
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveredEntry:
-    """A work entry taken over. `inside`: the lost worker's device process may have died of it."""
-
-    placement: Placement
-    entry: WorkEntry
-    attempt: int
-    inside: bool
 
 
 class Heir(Protocol):

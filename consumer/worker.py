@@ -13,6 +13,7 @@ from enum import Enum
 
 from ..broker import fleet, requests
 from ..broker.blocking import BlockingExecutor
+from ..broker.commands import Command
 from ..service.clock import Clock
 from ..service.events import Events
 from ..service.lifecycle import guarded_thread
@@ -25,7 +26,7 @@ from ..wire.work import WorkEntry
 from .core import Core
 from .frames import ChannelClosedError
 from .heart import Heart
-from .held import Ended, Lane, Placement
+from .held import Ended, Lane, Placement, RecoveredEntry
 from .intake import BELL_TIMEOUT_S, Intake, Offer
 from .link import DeviceLink
 from .protocol import Adjust, Load, Memory, Message, Ready, Refused, Stop, Unload
@@ -68,6 +69,7 @@ class Worker:
         self.unsettled: list[Ended] = []
         self.settling = 0  # requests that the device thread is settling right now
         self.stopping = threading.Event()
+        self._inside_told: dict[str, list[str]] = {}  # guarded by lock
         self.taking = True  # only ever goes to False
         self.server_offset_ms = 0.0  # server time minus monotonic time
         self.failure: BaseException | None = None
@@ -287,7 +289,8 @@ class Worker:
         done = 0
         try:
             for some in requests.split_finish(items):
-                self._settle_executor.run(requests.finish(keys, self.name, some))
+                finish = requests.finish(keys, self.name, some)
+                self._settle_executor.run_all([finish, *self.inside_note(keys)])
                 done += len(some)
         except ServerError as error:
             self.context.outage.begins(error)
@@ -299,11 +302,11 @@ class Worker:
         """Take entries of one model until told to stop; on a thread of its own."""
         Intake(self, keys, self.connect("take", BELL_TIMEOUT_S + 10.0), over).run()
 
-    def offer(self, model: str) -> Offer:
-        """Lanes of a model that may take, waited for up to a second."""
+    def offer(self, model: str, *, wait: bool) -> Offer:
+        """Lanes of a model that may take, if need be waited for up to a second."""
         with self.lock:
             offer = self._find_room(model)
-            if not offer.lanes and self.taking:
+            if wait and not offer.lanes and self.taking:
                 self.lock.wait(_ROOM_WAIT_S)
                 offer = self._find_room(model)
             return offer
@@ -322,6 +325,27 @@ class Worker:
             self._send_plan()
             if self.core.look_again_ms is not None and self.link is not None:
                 self.link.wake()
+
+    def room_of(self, lane: Lane) -> int:
+        """Rows that a lane may take now."""
+        with self.lock:
+            return self.core.room(lane) if self.taking else 0
+
+    def hold_recovered(self, lane: Lane, entries: Sequence[RecoveredEntry]) -> None:
+        """Take over what a lost worker had taken."""
+        with self.lock:
+            ended = self.core.take_over(lane, entries, self.now_ms(), self.server_offset_ms)
+            self._send_plan()
+        self.hand_over(ended)
+
+    def inside_note(self, keys: ModelKeys) -> list[Command[int]]:
+        """The command that tells peers what is in the device process; none where that is told."""
+        with self.lock:
+            members = self.core.inside(keys.model)
+            if self._inside_told.get(keys.model, []) == members:
+                return []
+            self._inside_told[keys.model] = members
+        return [fleet.note_inside(keys, self.name, members)]
 
     def is_held(self, stream: str, entry_id: bytes) -> bool:
         """Whether an entry is in our hands, or being settled."""
