@@ -143,6 +143,40 @@ def living(keys: ModelKeys) -> Command[list[str]]:
     return plain(as_names, "ZRANGE", keys.workers, 0, -1)
 
 
+def beat_counters(keys: ModelKeys) -> Command[dict[str, float]]:
+    """The living of a model with their beat counters."""
+    return plain(_read_counters, "ZRANGE", keys.workers, 0, -1, "WITHSCORES")
+
+
+def _read_counters(raw: Sequence[bytes]) -> dict[str, float]:
+    return {raw[at].decode(): float(raw[at + 1]) for at in range(0, len(raw), 2)}
+
+
+_BURIED_HASH_MS = 600_000
+
+
+def bury(keys: ModelKeys, worker: str, counter: float) -> Command[bool]:
+    """Declare a worker dead if its counter is still the one seen; False where it is not."""
+    script_keys = [keys.workers, keys.lost, keys.worker(worker)]
+    return call("bury", script_keys, [worker, int(counter), _BURIED_HASH_MS], bool)
+
+
+def lost(keys: ModelKeys) -> Command[list[str]]:
+    """Workers that are gone and may have left entries behind."""
+    return plain(as_names, "SMEMBERS", keys.lost)
+
+
+def retire(keys: ModelKeys, worker: str, streams: Sequence[str]) -> Command[bool]:
+    """Forget a lost worker if nothing is pending for it in any of `streams`."""
+    script_keys = [keys.lost, keys.worker(worker), keys.worker_bell(worker), *streams]
+    return call("retire", script_keys, [worker], bool)
+
+
+def note_inside(keys: ModelKeys, worker: str, members: Sequence[str]) -> Command[int]:
+    """Write down which requests are inside the worker's device process, for peers to know."""
+    return plain(int, "HSET", keys.worker(worker), "inside", " ".join(members))
+
+
 def announcement(keys: ModelKeys, worker: str) -> Command[dict[str, bytes]]:
     """What a worker announced of itself; empty once it has been silent for the hash's TTL."""
     return plain(as_map, "HGETALL", keys.worker(worker))

@@ -11,11 +11,12 @@ from itertools import count
 
 from ..wire.deployment import VersionRecord
 from ..wire.errors import ErrorKind
+from ..wire.keys import member
 from ..wire.work import WorkEntry
 from .batcher import Company, WaitingRow, choose_batch, linger_ms
 from .cost import CostCurve
 from .dispatch import direct_release, first_alike, is_cheap, is_direct, item_of, waiting_rows
-from .held import Ended, Held, Lane, Phase, Placement, RunningBatch
+from .held import Ended, Held, Lane, Phase, Placement, RecoveredEntry, RunningBatch
 from .overrun import overrun_beside, overrun_of_batch, overrun_of_load
 from .protocol import (
     Answer,
@@ -104,15 +105,47 @@ class Core:
         if not lane.busy:
             lane.virtual_ms = max(lane.virtual_ms, self._least_virtual_ms())
         for placement, entry in entries:
-            held = Held(
-                self._next_request, entry, lane, placement, now_ms, entry.deadline_ms - offset_ms
-            )
-            self._next_request += 1
-            self.held[held.number] = held
-            self.entries.add((entry.stream, entry.entry_id))
-            lane.held_rows += lane.weight(held)
-            lane.waiting.append(held)
+            lane.waiting.append(self._hold(lane, placement, entry, now_ms, offset_ms))
         lane.rate = lane.rate.after(len(entries), now_ms)
+
+    def _hold(
+        self, lane: Lane, placement: Placement, entry: WorkEntry, now_ms: float, offset_ms: float
+    ) -> Held:
+        deadline_ms = entry.deadline_ms - offset_ms
+        held = Held(self._next_request, entry, lane, placement, now_ms, deadline_ms)
+        self._next_request += 1
+        self.held[held.number] = held
+        self.entries.add((entry.stream, entry.entry_id))
+        lane.held_rows += lane.weight(held)
+        return held
+
+    def take_over(
+        self, lane: Lane, entries: Sequence[RecoveredEntry], now_ms: float, offset_ms: float
+    ) -> list[Ended]:
+        """Hold entries of a lost worker; returns those that have ended too many processes.
+
+        What was inside its device process runs alone here, since it may be what killed it.
+        """
+        failures: list[Failure] = []
+        for placement, entry, attempt, inside in entries:
+            held = self._hold(lane, placement, entry, now_ms, offset_ms)
+            held.attempt = attempt
+            if attempt > lane.record.limits.max_attempts:
+                text = f"{attempt - 1} workers were lost while it was in their device process"
+                failures.append(Failure(held.number, ErrorKind.POISON.code, text, []))
+            elif inside:
+                self._suspects.append(held)
+            else:
+                lane.waiting.append(held)
+        return self._fail(failures)
+
+    def inside(self, model: str) -> list[str]:
+        """The requests of a model that are in the device process, as members of `due`."""
+        return [
+            member(held.entry.tenant, held.entry.id)
+            for held in self.held.values()
+            if held.lane.model == model and held.phase in (Phase.PREPARING, Phase.PREPARED)
+        ]
 
     def _least_virtual_ms(self) -> float:
         return min((lane.virtual_ms for lane in self.lanes.values() if lane.busy), default=0.0)

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from ..broker import requests
 from ..broker.blocking import BlockingExecutor
+from ..broker.commands import Command
 from ..service.lifecycle import guarded_thread
 from ..wire.deployment import VersionRecord
 from ..wire.errors import ErrorKind, ProtocolError, ServerError
@@ -21,7 +22,7 @@ from ..wire.work import WorkEntry
 from .context import WorkerContext
 from .core import Core
 from .frames import ChannelClosedError
-from .held import Ended, Lane, Placement
+from .held import Ended, Lane, Placement, RecoveredEntry
 from .link import DeviceLink
 from .protocol import Adjust, Load, Memory, Message, Ready, Refused, Stop, Unload
 from .settling import finish_item
@@ -60,6 +61,9 @@ class Identity(Protocol):
 
     def connect(self, purpose: str) -> BlockingExecutor:
         """A connection for one thread."""
+
+    def inside_note(self, keys: ModelKeys) -> list[Command[int]]:
+        """The command that tells peers what is in the device processes; none where that is told."""
 
     def fail(self, error: BaseException) -> None:
         """A thread died of `error`."""
@@ -270,7 +274,8 @@ class DeviceUnit:
         done = 0
         try:
             for some in requests.split_finish(items):
-                self._settle_executor.run(requests.finish(keys, worker.name, some))
+                finish = requests.finish(keys, worker.name, some)
+                self._settle_executor.run_all([finish, *worker.inside_note(keys)])
                 done += len(some)
         except ServerError as error:
             self._context.outage.begins(error)
@@ -285,6 +290,13 @@ class DeviceUnit:
         self.send_plan()
         if self.core.look_again_ms is not None:
             self.wake()
+
+    def take_over(self, lane: Lane, entries: Sequence[RecoveredEntry]) -> None:
+        """Take over what a lost worker had taken."""
+        worker = self._worker
+        ended = self.core.take_over(lane, entries, worker.now_ms(), worker.server_offset_ms)
+        self.send_plan()
+        self.hand_over(ended)
 
     @property
     def busy(self) -> bool:

@@ -26,6 +26,7 @@ from .device_command import device_command
 from .environment import Interpreters
 from .held import Lane
 from .link import DeviceLink
+from .recovery import Recovery
 from .worker import Outcome, Worker
 
 _TICK_S = 0.1
@@ -90,6 +91,8 @@ class Keeper:
         self._interpreters = Interpreters(self._context.settings.cache)
         self._intakes: dict[str, tuple[threading.Thread, threading.Event]] = {}
         self._executor = worker.connect("keeper")
+        self._recovery = Recovery(worker, self._executor, self._context)
+        self._deployments: dict[str, Deployment] = {}
         self._has_looked = False  # at the deploy records
         self._nonces: dict[str, str] = {}
         self._unreadable: dict[str, str] = {}  # records that were reported
@@ -111,6 +114,7 @@ class Keeper:
                 if now_ms >= next_refresh_ms:
                     next_refresh_ms = now_ms + self._context.settings.refresh_ms
                     self._guarded_refresh()
+                self._recovery.tick(self._deployments, list(self._lanes.values()))
                 worker.watch_limits()
                 self._report_ready()
                 stop.wait(_TICK_S)
@@ -153,6 +157,7 @@ class Keeper:
             deployment = self._read_record(name, raw)
             if deployment is not None:
                 deployments[name] = deployment
+        self._deployments = deployments
         self._match_lanes(deployments)
         self._announce(deployments)
         self._has_looked = True

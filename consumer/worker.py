@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..broker import fleet
 from ..broker.blocking import BlockingExecutor
+from ..broker.commands import Command
 from ..service.lifecycle import guarded_thread
 from ..wire.deployment import VersionRecord
 from ..wire.errors import ServerError
@@ -21,7 +22,7 @@ from ..wire.work import WorkEntry
 from .context import WorkerContext
 from .device_unit import JOIN_S, RETRY_SETTLE_S, DeviceUnit, UnitKey
 from .heart import Heart
-from .held import Lane, Placement
+from .held import Lane, Placement, RecoveredEntry
 from .intake import BELL_TIMEOUT_S, Intake, Offer
 
 _ROOM_WAIT_S = 1.0
@@ -46,6 +47,7 @@ class Worker:
         self.units: list[DeviceUnit] = []
         self.lock = threading.Condition()
         self.stopping = threading.Event()
+        self._inside_told: dict[str, list[str]] = {}  # guarded by lock
         self.taking = True  # only ever goes to False
         self.server_offset_ms = 0.0  # server time minus monotonic time
         self.failure: BaseException | None = None
@@ -155,11 +157,11 @@ class Worker:
         """Take entries of one model until told to stop; on a thread of its own."""
         Intake(self, keys, self.connect("take", BELL_TIMEOUT_S + 10.0), over).run()
 
-    def offer(self, model: str) -> Offer:
-        """Lanes of a model that may take, waited for up to a second."""
+    def offer(self, model: str, *, wait: bool) -> Offer:
+        """Lanes of a model that may take, if need be waited for up to a second."""
         with self.lock:
             offer = self._find_room(model)
-            if not offer.lanes and self.taking:
+            if wait and not offer.lanes and self.taking:
                 self.lock.wait(_ROOM_WAIT_S)
                 offer = self._find_room(model)
             return offer
@@ -184,6 +186,28 @@ class Worker:
             unit = self.unit_of(lane)
             if unit is not None:  # else its version was dropped meanwhile: they stay pending
                 unit.hold(lane, entries)
+
+    def room_of(self, lane: Lane) -> int:
+        """Rows that a lane may take now."""
+        with self.lock:
+            unit = self.unit_of(lane)
+            return unit.core.room(lane) if unit is not None and self.taking else 0
+
+    def hold_recovered(self, lane: Lane, entries: Sequence[RecoveredEntry]) -> None:
+        """Take over what a lost worker had taken."""
+        with self.lock:
+            unit = self.unit_of(lane)
+            if unit is not None:
+                unit.take_over(lane, entries)
+
+    def inside_note(self, keys: ModelKeys) -> list[Command[int]]:
+        """The command that tells peers what is in the device processes; none where that is told."""
+        with self.lock:
+            members = [one for unit in self.units for one in unit.core.inside(keys.model)]
+            if self._inside_told.get(keys.model, []) == members:
+                return []
+            self._inside_told[keys.model] = members
+        return [fleet.note_inside(keys, self.name, members)]
 
     def is_held(self, stream: str, entry_id: bytes) -> bool:
         """Whether an entry is in our hands, or being settled."""
