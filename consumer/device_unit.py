@@ -24,7 +24,7 @@ from .core import Core
 from .frames import ChannelClosedError
 from .held import Ended, Lane, Placement, RecoveredEntry
 from .link import DeviceLink
-from .protocol import Adjust, Load, Memory, Message, Ready, Refused, Stop, Unload
+from .protocol import Adjust, Load, Message, Ready, Refused, Stop, Unload
 from .settling import finish_item
 
 _DEVICE_BACK_OFF_S = (0.1, 10.0)
@@ -52,7 +52,8 @@ class Identity(Protocol):
 
     name: str
     context: WorkerContext
-    lock: threading.Condition
+    lock: threading.RLock
+    changed: threading.Condition
     stopping: threading.Event
     server_offset_ms: float
 
@@ -83,6 +84,8 @@ class DeviceUnit:
         self._worker = worker
         self._context = worker.context
         self._lock = worker.lock
+        self._changed = worker.changed
+        self._keys: dict[str, ModelKeys] = {}  # of the device thread, by model
         self._python = python
         self._over = threading.Event()  # nobody needs this unit any more
         self._settle_executor = worker.connect("settle")
@@ -194,9 +197,10 @@ class DeviceUnit:
                 now_ms = self._worker.now_ms()
                 ended = [e for message in messages for e in self.core.receive(message, now_ms)]
                 self.send_plan()
-                self._lock.notify_all()
+                self._changed.notify_all()
             for message in messages:
-                self._report(message)
+                if isinstance(message, Ready | Refused):
+                    self._report(message)
             self.settle(ended)
             if self._is_over():
                 link.send(Stop())
@@ -208,16 +212,14 @@ class DeviceUnit:
             return max(0.0, (look_again_ms - self._worker.now_ms()) / 1000)
         return RETRY_SETTLE_S if self.unsettled else _IDLE_S
 
-    def _report(self, message: Message) -> None:
-        if not isinstance(message, Ready | Refused | Memory):
-            return
-        lane = self.core.lanes.get(message.lane) if not isinstance(message, Memory) else None
+    def _report(self, message: Ready | Refused) -> None:
+        lane = self.core.lanes.get(message.lane)
         if lane is None:
             return
         fields = {"model": lane.model, "version": lane.version}
         if isinstance(message, Ready):
             self._context.events.emit("lane.ready", **fields, load_ms=round(message.load_ms))
-        elif isinstance(message, Refused):
+        else:
             self._context.events.emit("lane.refused", **fields, reason=message.message)
 
     def send_plan(self) -> None:
@@ -251,14 +253,14 @@ class DeviceUnit:
         for one in batch:
             by_model.setdefault(one.held.lane.model, []).append(one)
         for model, some in by_model.items():
-            left += self._settle_model(ModelKeys(self._context.settings.namespace, model), some)
-        unsettled = {id(one) for one in left}
+            left += self._settle_model(self._keys_of(model), some)
+        unsettled = {one.held.number for one in left}
         with self._lock:
-            self.core.forget_entries(one.held for one in batch if id(one) not in unsettled)
+            self.core.forget_settled(one.held for one in batch if one.held.number not in unsettled)
             self.settling = 0
             self.unsettled = left + self.unsettled
             self.core.unsettled_rows = len(self.unsettled)
-            self._lock.notify_all()
+            self._changed.notify_all()
 
     def hand_over(self, ended: list[Ended]) -> None:
         """Have the device thread settle what ended elsewhere."""
@@ -267,6 +269,12 @@ class DeviceUnit:
         with self._lock:
             self.unsettled += ended
             self.wake()
+
+    def _keys_of(self, model: str) -> ModelKeys:
+        keys = self._keys.get(model)
+        if keys is None:
+            keys = self._keys[model] = ModelKeys(self._context.settings.namespace, model)
+        return keys
 
     def _settle_model(self, keys: ModelKeys, ended: list[Ended]) -> list[Ended]:
         worker = self._worker

@@ -45,7 +45,8 @@ class Worker:
         self.name = name
         self.context = context
         self.units: list[DeviceUnit] = []
-        self.lock = threading.Condition()
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
         self.stopping = threading.Event()
         self._inside_told: dict[str, list[str]] = {}  # guarded by lock
         self.taking = True  # only ever goes to False
@@ -75,7 +76,7 @@ class Worker:
         self.failure = error
         self.stopping.set()
         with self.lock:
-            self.lock.notify_all()
+            self.changed.notify_all()
 
     def start(self) -> None:
         """Start the heart; a device process starts when a version needs it."""
@@ -162,7 +163,7 @@ class Worker:
         with self.lock:
             offer = self._find_room(model)
             if wait and not offer.lanes and self.taking:
-                self.lock.wait(_ROOM_WAIT_S)
+                self.changed.wait(_ROOM_WAIT_S)
                 offer = self._find_room(model)
             return offer
 
@@ -212,7 +213,7 @@ class Worker:
     def is_held(self, stream: str, entry_id: bytes) -> bool:
         """Whether an entry is in our hands, or being settled."""
         with self.lock:
-            return any((stream, entry_id) in unit.core.entries for unit in self.units)
+            return any(unit.core.has_entry(stream, entry_id) for unit in self.units)
 
     def server_now_ms(self) -> float:
         """The server's clock, as far as known."""
@@ -236,7 +237,7 @@ class Worker:
         """Have the intake threads end; the caller rings their bells, since they may be waiting."""
         with self.lock:
             self.taking = False
-            self.lock.notify_all()
+            self.changed.notify_all()
 
     def drain(self, stop_at_ms: float) -> None:
         """Finish what is held, at the latest at `stop_at_ms`."""
@@ -249,7 +250,7 @@ class Worker:
                     for unit in self.units:
                         unit.kill("it did not end within the grace period")
                     return
-                self.lock.wait(min(left_s, RETRY_SETTLE_S))
+                self.changed.wait(min(left_s, RETRY_SETTLE_S))
 
     def _is_busy(self) -> bool:
         return any(unit.busy for unit in (*self.units, *self._leaving))
@@ -259,7 +260,7 @@ class Worker:
         self.stopping.set()
         self.heart.stop()
         with self.lock:
-            self.lock.notify_all()
+            self.changed.notify_all()
             for unit in self.units:
                 unit.wake()
         self._heart_thread.join(JOIN_S)

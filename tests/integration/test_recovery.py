@@ -30,9 +30,8 @@ def started(fleet, draft, workers=2):
 def pending_of(fleet, worker):
     name = worker.facts["worker"].encode()
     found = [fleet.server.xpending(stream, "worker") for stream in fleet.queues(MODEL)]
-    return sum(
-        consumer["pending"] for one in found for consumer in one["consumers"] if consumer["name"] == name
-    )
+    holders = [consumer for one in found for consumer in one["consumers"]]
+    return sum(holder["pending"] for holder in holders if holder["name"] == name)
 
 
 def inside_of(fleet, worker):
