@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import IO, Any
+from typing import Any
 
 import click
 
@@ -42,17 +42,7 @@ from .wishes import content_options, split_class, wishes_of
     "batchfleet models try model.py:Sentiment --input x.json --stage preprocess",
     "batchfleet models try minilm/1 --text hello --json",
 )
-def try_model(  # noqa: PLR0913 - one a command-line option
-    loaded: Loaded,
-    *,
-    source: str,
-    texts: tuple[str, ...],
-    file: IO[bytes] | None,
-    parameters: str,
-    stage: str,
-    as_json: bool,
-    **given: Any,
-) -> None:
+def try_model(loaded: Loaded, *, source: str, stage: str, as_json: bool, **given: Any) -> None:
     """Run one request through a version, without a fleet and without Redis.
 
     The very code of a worker loads it, prepares the rows, runs them and encodes the answer, all in
@@ -60,7 +50,9 @@ def try_model(  # noqa: PLR0913 - one a command-line option
     own trace. A ValueError of preprocess counts as the caller's fault, and its trace is shown with
     --log-level debug.
     """
-    question = Question(inputs=read_inputs(texts, file), parameters=parameters, stage=stage)
+    texts, file = given.pop("texts"), given.pop("file")
+    inputs = read_inputs(texts, file)
+    question = Question(inputs=inputs, parameters=given.pop("parameters"), stage=stage)
     with _candidate(loaded, source, given) as candidate:
         trial = try_candidate(candidate, question, loaded.settings, SystemClock())
     if as_json:
