@@ -72,7 +72,8 @@ class ConsumerProgram:
             if outcome is Outcome.STOPPED:
                 return 0
             events.emit("worker.fenced", worker=name)
-            on_ready = _ready_already
+            if keeper.was_ready:
+                on_ready = _ready_already
 
 
 def _ready_already(_: dict[str, object]) -> None:
@@ -252,6 +253,11 @@ class Keeper:
             self._context.outage.begins(error)
         for thread, _ in self._intakes.values():
             thread.join(_JOIN_S)
+
+    @property
+    def was_ready(self) -> bool:
+        """Whether it was reported that the worker is ready."""
+        return self._on_ready is None
 
     def _report_ready(self) -> None:
         if self._on_ready is None or not self._all_settled():

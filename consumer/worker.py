@@ -101,6 +101,8 @@ class Worker:
             for unit in self.units:
                 unit.core.fresh_until_ms = self._fresh_until_ms
                 unit.send_plan()
+            # Intake waits until its model was joined.
+            self.lock.notify_all()
 
     # Units and lanes; called by the keeper.
 
@@ -169,6 +171,8 @@ class Worker:
 
     def _find_room(self, model: str) -> Offer:
         if not self.taking or self.now_ms() > self._fresh_until_ms:
+            return Offer((), crowded=True)
+        if not self.heart.has_joined(model):
             return Offer((), crowded=True)
         ready = 0
         lanes: list[tuple[Lane, int]] = []

@@ -157,11 +157,14 @@ async def _ask(url, model, texts, rows):
             batches[result.receipt["batch"]] = result.receipt["rows"]
             device_ms += result.usage["device_ms"]
         wall_ms = _CLOCK.monotonic_ms() - started_ms
-    return {
+    figures = {
         "rows_per_s": round(len(texts) / wall_ms * 1000, 1),
         "device_busy": round(device_ms / wall_ms, 3),
-        "mean_batch": round(sum(batches.values()) / len(batches), 1),
     }
+    # A receipt names the last batch only, so that batches of larger requests go uncounted.
+    return figures | (
+        {"mean_batch": round(sum(batches.values()) / len(batches), 1)} if rows == 1 else {}
+    )
 
 
 def arguments():

@@ -5,7 +5,7 @@ import sys
 
 import psutil
 import pytest
-from support.fleet import running_fleet, until
+from support.fleet import check_all_ok, running_fleet, until
 from support.wheels import lock_file, make_wheel
 
 from batchfleet.models.drafting import Wishes, draft_of_file
@@ -67,17 +67,19 @@ def refusal(fleet, model, version):
 
 
 def test_one_worker_serves_versions_whose_packages_differ(fleet):
-    fleet.router()
     manifests = [publish(fleet, "1", "sweet"), publish(fleet, "2", "sour")]
     for manifest in manifests:
         run(fleet, "environment", "build", f"{manifest.model}/{manifest.version}")
     consumer = fleet.consumer()
     for manifest in manifests:
         fleet.wait_served(manifest.model, manifest.version)
+    fleet.router()  # not before: it would have found for too long that nobody serves them
+    for manifest in manifests:
         fleet.wait_routed(manifest.model)
     for manifest in manifests:  # a router learns within its refresh that a version is served now
         until(lambda model=manifest.model: fleet.ask(model).status == "ok", "it is routed")
     replies = [fleet.ask(manifest.model) for manifest in manifests]
+    check_all_ok(replies)
     assert [reply.outputs[0]["data"] for reply in replies] == [["sweet"], ["sour"]]
     assert len({reply.receipt["batch"] for reply in replies}) == 2
     assert len({event["pid"] for event in consumer.events("device.started")}) == 2
@@ -127,7 +129,6 @@ def test_an_environment_sees_nothing_of_the_workers_own_packages(fleet):
 
 
 def test_a_process_that_dies_takes_no_other_environment_along(fleet):
-    fleet.router()
     manifest = publish(fleet, "1", "sweet")
     run(fleet, "environment", "build", "taste1/1")
     text = MODEL.replace("import flavour", "import os").replace("flavour.NAME", "os._exit(3)")
@@ -139,6 +140,7 @@ def test_a_process_that_dies_takes_no_other_environment_along(fleet):
     fleet.deploy_record("deadly", deadly.record())
     fleet.wait_served("deadly")
     fleet.wait_served("taste1")
+    fleet.router()
     fleet.wait_routed("deadly")
     fleet.wait_routed("taste1")
     assert fleet.ask("deadly").error["name"] == "poison"
