@@ -102,7 +102,7 @@ class Worker:
                 unit.core.fresh_until_ms = self._fresh_until_ms
                 unit.send_plan()
             # Intake waits until its model was joined.
-            self.lock.notify_all()
+            self.changed.notify_all()
 
     # Units and lanes; called by the keeper.
 
