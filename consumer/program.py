@@ -21,8 +21,9 @@ from ..service.settings import Settings
 from ..wire.deployment import Deployment, VersionRecord
 from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys
+from .context import Outcome, WorkerContext
 from .held import Lane
-from .worker import Outcome, Worker, WorkerContext
+from .worker import Worker
 
 _TICK_S = 0.1
 _JOIN_S = 5.0

@@ -8,20 +8,16 @@ whichever thread has news, since a hand-over through a queue costs a tenth of a 
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum
 
 from ..broker import fleet, requests
 from ..broker.blocking import BlockingExecutor
-from ..service.clock import Clock
-from ..service.events import Events
 from ..service.lifecycle import guarded_thread
-from ..service.outage import Outage
-from ..service.settings import Settings
 from ..wire.deployment import VersionRecord
-from ..wire.errors import ErrorKind, ProtocolError, ServerError
+from ..wire.errors import ErrorBody, ErrorKind, ProtocolError, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.work import WorkEntry
+from .blobs import Placed, failures_of
+from .context import WorkerContext
 from .core import Core
 from .frames import ChannelClosedError
 from .heart import Heart
@@ -37,23 +33,6 @@ _RETRY_SETTLE_S = 0.2
 _IDLE_S = 1.0
 _JOIN_S = 15.0
 _ROOM_WAIT_S = 1.0
-
-
-class Outcome(Enum):
-    """How a worker's life ended."""
-
-    STOPPED = "stopped"
-    FENCED = "fenced"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerContext:
-    """What a worker is given; all of it outlives the worker."""
-
-    settings: Settings
-    events: Events
-    clock: Clock
-    outage: Outage
 
 
 class Worker:
@@ -290,7 +269,7 @@ class Worker:
         return keys
 
     def _settle_model(self, keys: ModelKeys, ended: list[Ended]) -> list[Ended]:
-        items = [finish_item(one, self.name, self.server_offset_ms) for one in ended]
+        items = [finish_item(one, keys, self.name, self.server_offset_ms) for one in ended]
         done = 0
         try:
             for some in requests.split_finish(items):
@@ -329,6 +308,14 @@ class Worker:
             self._send_plan()
             if self.core.look_again_ms is not None and self.link is not None:
                 self.link.wake()
+
+    def refuse(self, lane: Lane, refused: Sequence[tuple[Placed, ErrorBody]]) -> None:
+        """Take entries over that cannot be run, and answer them so."""
+        with self.lock:
+            taken = self.core.take(
+                lane, [placed for placed, _ in refused], self.now_ms(), self.server_offset_ms
+            )
+            self.hand_over(self.core.fail(failures_of(taken, refused)))
 
     def is_held(self, stream: str, entry_id: bytes) -> bool:
         """Whether an entry is in our hands, or being settled."""

@@ -231,6 +231,8 @@ def _parse_limit(name: str, text: str) -> Any:
 def _parse_value(name: str, text: str) -> Any:
     if name == "buckets":
         return [_parse_number(part) for part in text.split(",")]
+    if name == "input_prefixes":
+        return text.split(",")
     return _parse_number(text)
 
 

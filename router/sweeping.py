@@ -82,6 +82,7 @@ def _ended(envelope: Envelope, error: ErrorBody, limits: Limits) -> FinishItem:
         status=status_of(error.kind).value,
         result_ttl_ms=limits.result_ttl_ms,
         tombstone_ttl_ms=limits.result_ttl_ms + limits.timeout_ms + RESEND_WINDOW_MS,
+        has_blob=True,  # perhaps: it is removed unseen
     )
 
 

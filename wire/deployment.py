@@ -15,6 +15,7 @@ import orjson
 from . import limits as ceiling
 from .errors import SettingsError
 from .names import is_name, shown
+from .references import is_prefix
 
 TRUNCATE_POLICIES = ("end", "refuse")
 INTAKES = ("open", "hold", "refuse")
@@ -72,6 +73,7 @@ class Limits:
     postprocess_ms: int = 10_000
     truncate: str = "refuse"
     buckets: tuple[int, ...] = _NO_LENGTH_BUCKETS
+    input_prefixes: tuple[str, ...] = ()
 
     def to_wire(self) -> dict[str, Any]:
         """The map that goes into a manifest or a deploy record."""
@@ -90,13 +92,15 @@ def check_limit(name: str, value: Any) -> Any:
     """
     if name == "buckets":
         return _check_buckets(value)
+    if name == "input_prefixes":
+        return _check_prefixes(value)
     if name == "truncate":
         if value not in TRUNCATE_POLICIES:
             raise SettingsError(f"truncate is {shown(str(value))}; use 'end' or 'refuse'")
         return value
     row = LIMIT_ROWS.get(name)
     if row is None:
-        known = ", ".join(sorted([*LIMIT_ROWS, "buckets", "truncate"]))
+        known = ", ".join(sorted([*LIMIT_ROWS, "buckets", "input_prefixes", "truncate"]))
         raise SettingsError(f"there is no limit named {shown(name)}; there are: {known}")
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SettingsError(f"{name} is {shown(str(value))}, which is not a number")
@@ -116,6 +120,16 @@ def _check_buckets(value: Any) -> tuple[int, ...]:
             f"buckets are {shown(str(value))}; they must be 1 to 64 rising whole numbers"
         )
     return tuple(edges)
+
+
+def _check_prefixes(value: Any) -> tuple[str, ...]:
+    is_list = isinstance(value, list | tuple) and len(value) <= ceiling.INPUT_PREFIXES_MAX
+    if not is_list or not all(isinstance(text, str) and is_prefix(text) for text in value):
+        raise SettingsError(
+            f"input_prefixes are {shown(str(value))}; they must be up to "
+            f"{ceiling.INPUT_PREFIXES_MAX} URLs that end with a slash"
+        )
+    return tuple(value)
 
 
 def limits_from_wire(values: Mapping[str, Any], base: Limits | None = None) -> Limits:

@@ -45,6 +45,7 @@ class Echo(Model):
     Parameters of the manifest:
         characters_per_token: a text row has `characters // this + 1` tokens; 0 (the default): 1.
         faults: whether the switches below work; false by default, true in the built-in `echo`.
+        mirror: whether each row's own columns come back as well; false by default.
 
     A row whose `text` is `!switch[:number][@stage]`, alone or followed by a blank and anything,
     carries a fault; so do all rows of a request with the parameter `fault` (the same without `!`).
@@ -68,6 +69,7 @@ class Echo(Model):
         self._longest = context.limits.max_length
         self._characters_per_token = int(context.parameters.get("characters_per_token", 0))
         self._faults = bool(context.parameters.get("faults", False))
+        self._mirrors = bool(context.parameters.get("mirror", False))
         self._kept: list[bytes] = []
 
     def preprocess(self, row: Row) -> Any:
@@ -109,6 +111,7 @@ class Echo(Model):
     def _answer(self, row: Row, length: int) -> dict[str, Any]:
         digest = echo_digest(row, self._version)
         return {
+            **(row if self._mirrors else {}),
             "digest": digest,
             "length": length,
             "score": np.float32(int(digest[:6], 16) / 2**24),
