@@ -62,9 +62,8 @@ class Worker:
 
     def connect(self, purpose: str, timeout_s: float = 10.0) -> BlockingExecutor:
         """A connection of this worker's for one thread."""
-        return BlockingExecutor(
-            self.context.settings.redis_url, f"{self.name}-{purpose}", timeout_s
-        )
+        url = self.context.settings.redis_url
+        return BlockingExecutor(url, f"{self.name}-{purpose}", timeout_s)
 
     def now_ms(self) -> float:
         """Monotonic time."""
@@ -145,8 +144,8 @@ class Worker:
             try:
                 self._serve(link)
             except (ChannelClosedError, ProtocolError):
-                if not self.stopping.is_set():
-                    self._lose(link)
+                if not self.stopping.is_set() and self._lose(link):
+                    back_off_s = _DEVICE_BACK_OFF_S[0]
             else:
                 with self.lock:
                     self.link = None
@@ -162,11 +161,11 @@ class Worker:
             self.link = link
             self.core.device_up = True
             self.core.progress_ms = self.now_ms()
-            self.send(
-                [self._load_message(lane) for lane in self.core.lanes.values() if not lane.refusal]
-            )
+            wanted = [lane for lane in self.core.lanes.values() if not lane.refusal]
+            self.send([self._load_message(lane) for lane in wanted])
 
-    def _lose(self, link: DeviceLink) -> None:
+    def _lose(self, link: DeviceLink) -> bool:
+        """Mourn a device process; returns whether a culprit was found, who is gone as well."""
         with self.lock:
             self.link = None
         limited = bool(link.kill_reason)
@@ -179,6 +178,7 @@ class Worker:
             suspects = before - sum(1 for h in self.core.held.values() if h.attempt == 1)
         self.context.events.emit("device.lost", pid=link.pid, reason=reason, suspects=suspects)
         self.settle(ended)
+        return bool(ended)
 
     def _serve(self, link: DeviceLink) -> None:
         """Receive, send what comes next, then settle; until told to stop."""

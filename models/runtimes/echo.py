@@ -59,8 +59,8 @@ class Echo(Model):
         grow:64          keeps so many more megabytes for ever
         hold_gil:9000    holds the interpreter lock for so many milliseconds (1000)
         memory_error     raises MemoryError
-        wrong_count      predict: one output too few; postprocess: no columns
-        nan              `score` is NaN (predict or postprocess)
+        wrong_count      preprocess: nothing; predict: one output too few; postprocess: no columns
+        nan              preprocess: a length of NaN; else `score` is NaN
     """
 
     def load(self, context: LoadContext) -> None:
@@ -82,6 +82,10 @@ class Echo(Model):
         value = row if fault is None else _FaultyRow(row, fault)
         if fault is not None:
             fault.strike("preprocess", self._kept)
+            if fault.spoils("wrong_count", "preprocess"):
+                return None
+            if fault.spoils("nan", "preprocess"):
+                return Prepared(value, float("nan"))  # type: ignore[arg-type]  # on purpose
         return Prepared(value, length - cut, cut)
 
     def predict(self, rows: Sequence[Row], context: PredictContext) -> list[dict[str, Any]]:
@@ -154,5 +158,5 @@ class _FaultyOutput(dict[str, Any]):
     def __init__(self, output: dict[str, Any], fault: Fault) -> None:
         super().__init__(output)
         self.fault = fault
-        if fault.switch == "nan":
+        if fault.switch == "nan" and fault.stage != "preprocess":
             self["score"] = np.float32(np.nan)
