@@ -74,10 +74,13 @@ def item_of(held: Held) -> Item:
 def waiting_rows(held: Held) -> list[WaitingRow]:
     """The rows of a request, spread in rank so that a large one does not hold up the others.
 
-    Each row counts as having arrived when the device could have served the rows before it.
+    Each row counts as having arrived when the device could have served the rows before it, and
+    whatever else the lane holds as often.
     """
+    lane = held.lane
+    others = lane.held_rows - lane.weight(held)
     mean = sum(held.lengths) // len(held.lengths)
-    step_ms = held.lane.cost.milliseconds(_FAIR_ROWS, mean) / _FAIR_ROWS
+    step_ms = (1 + others) * lane.cost.milliseconds(_FAIR_ROWS, mean) / _FAIR_ROWS
     return [
         WaitingRow(
             held.number,
