@@ -192,7 +192,7 @@ class Intake:
 
     def _order(self, record: VersionRecord) -> StreamOrder:
         known = self._orders.get(record.version)
-        if known is None or known[0] != record.limits.buckets:
+        if known is None or known[0] != record.edges:
             order = StreamOrder(self._keys, record, self._desk.server_now_ms())
-            known = self._orders[record.version] = (record.limits.buckets, order)
+            known = self._orders[record.version] = (record.edges, order)
         return known[1]

@@ -61,6 +61,16 @@ def answer_abandoned(executor: BlockingExecutor, view: ModelView, version: str) 
     return answered
 
 
+def retire_buckets(executor: BlockingExecutor, view: ModelView) -> int:
+    """Remove the streams of buckets that have drained; returns of how many."""
+    commands = [
+        fleet.retire(view.keys, record.version, edge)
+        for record in view.deployment.versions.values()
+        for edge in record.draining
+    ]
+    return sum(executor.run(command) for command in commands)
+
+
 def _pages(executor: BlockingExecutor, stream: str) -> Iterator[list[requests.Entry]]:
     start = _START
     while True:

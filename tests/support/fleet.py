@@ -200,6 +200,10 @@ class Fleet:
             deployment.override(self.operator, draft.model, overrides)
         return keys
 
+    def operator_sets(self, model, **limits):
+        """Override limits of a deployed model."""
+        deployment.override(self.operator, model, limits)
+
     def deploy_record(self, model, record, tenants=(DEFAULT_TENANT,)):
         """Deploy a version that is in the store already."""
         deployment.deploy(self.operator, model, record, tenants)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import signal
 from time import perf_counter
 
@@ -56,7 +57,7 @@ def _submit_large(fleet):
     inputs = json.dumps({"text": [_TEXT]})
     keys, ids = fleet.keys(MODEL), []
     for at in range(_WAITING):
-        name = f"large-{perf_counter_name()}-{at}"
+        name = f"large-{secrets.token_hex(8)}"
         if at % 2:
             fleet.submit(MODEL, None, id=name, inputs=inputs)
         else:
@@ -64,11 +65,6 @@ def _submit_large(fleet):
             fleet.submit(MODEL, None, id=name, inputs_at="blob", inputs_bytes=len(inputs))
         ids.append(name)
     return ids
-
-
-def perf_counter_name():
-    """A part of an id that no other run has."""
-    return f"{perf_counter():.6f}".replace(".", "-")
 
 
 def _watch(fleet, began):
