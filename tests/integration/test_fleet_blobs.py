@@ -12,6 +12,7 @@ from batchfleet.producer.client import Client
 from batchfleet.wire.codec import decode_outputs
 from batchfleet.wire.deployment import Signature
 from batchfleet.wire.errors import CallerError, ErrorKind
+from batchfleet.wire.reply import decode_reply
 from batchfleet.wire.tensors import decode_columns
 
 MODEL, MIRROR = "m", "mirror"
@@ -60,7 +61,7 @@ def test_by_hand(fleet, content_type):
     request_id = f"hand-{content_type[-4:]}"
     fleet.server.set(keys.blob("default", request_id), json.dumps({"text": [text]}), px=80_000)
     fleet.submit(MIRROR, None, id=request_id, inputs_at="blob", accept=content_type)
-    reply = fleet.reply(MIRROR, request_id)
+    reply = decode_reply(fleet.raw_reply(MIRROR, request_id))
     assert (reply.status, reply.outputs) == ("ok", None)
     scheme, _, key = reply.outputs_at.partition(":")
     assert (scheme, key) == ("blob", keys.outputs_blob("default", request_id))

@@ -26,6 +26,7 @@ from batchfleet.models.store import Store
 from batchfleet.ops import deployment
 from batchfleet.service.lifecycle import spawn
 from batchfleet.service.settings import SETTING_ROWS
+from batchfleet.wire.codec import decode_outputs
 from batchfleet.wire.deployment import Limits
 from batchfleet.wire.keys import DEFAULT_TENANT, ModelKeys
 from batchfleet.wire.reply import decode_reply
@@ -268,8 +269,12 @@ class Fleet:
         return raw
 
     def reply(self, model, request_id, timeout_s=PATIENCE_S, tenant=DEFAULT_TENANT):
-        """The terminal item of a request; it stays under the reply key."""
-        return decode_reply(self.raw_reply(model, request_id, timeout_s, tenant))
+        """The terminal item of a request, outputs included; it stays under the reply key."""
+        reply = decode_reply(self.raw_reply(model, request_id, timeout_s, tenant))
+        if reply.outputs_at is None:
+            return reply
+        raw = self.server.get(reply.outputs_at.removeprefix("blob:"))
+        return replace(reply, outputs=decode_outputs(raw))
 
     def replies(self, model, request_ids, timeout_s=PATIENCE_S):
         return [self.reply(model, request_id, timeout_s) for request_id in request_ids]
