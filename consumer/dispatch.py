@@ -78,7 +78,7 @@ def waiting_rows(held: Held) -> list[WaitingRow]:
     whatever else the lane holds as often.
     """
     lane = held.lane
-    others = lane.held_rows - lane.weight(held)
+    others = lane.held_rows - held.weight
     mean = sum(held.lengths) // len(held.lengths)
     step_ms = (1 + others) * lane.cost.milliseconds(_FAIR_ROWS, mean) / _FAIR_ROWS
     return [
