@@ -251,11 +251,15 @@ class Fleet:
         """Add an entry; `text` may be a list of rows, or None where `inputs` are given."""
         return self.submit_all(model, [{"text": text, **fields}], tenant)[0]
 
-    def submit_all(self, model, requests, tenant=DEFAULT_TENANT):
-        """Add entries in one round trip; each is a mapping of what `submit` takes."""
+    def submit_all(self, model, requests, tenant=DEFAULT_TENANT, *, together=False):
+        """Add entries in one round trip; each is a mapping of what `submit` takes.
+
+        A router that waits is handed the first entry as soon as it is there, unless they come
+        `together`.
+        """
         entries = [_entry_of(**request) for request in requests]
         stream = self.keys(model).ingress(tenant)
-        with self.server.pipeline(transaction=False) as pipe:
+        with self.server.pipeline(transaction=together) as pipe:
             for entry in entries:
                 pipe.xadd(stream, entry, nomkstream=True)
             added = pipe.execute()

@@ -7,7 +7,7 @@ crash all have a second attempt, else all ran in one batch, or at least in one p
 from statistics import median
 from time import perf_counter
 
-from tests.support.fleet import data_of, digests, tokens_draft, until
+from tests.support.fleet import data_of, digests, draft_of, until
 
 from .own_fleet import own_fleet
 from .promise import at_most, equals
@@ -34,7 +34,7 @@ _TRIES = 3
 def culprits_alone(*, quick):
     """Every fault in every stage."""
     limits = {"preprocess_ms": _STAGE_MS, "predict_ms": _STAGE_MS, "postprocess_ms": _STAGE_MS}
-    with own_fleet(tokens_draft(MODEL, **limits)) as fleet:
+    with own_fleet(_draft(limits)) as fleet:
         normal_ms = median(_one_after_another(fleet))
         promises, afterwards = [], []
         for switch in ("raise", "segv") if quick else SWITCHES:
@@ -48,6 +48,12 @@ def culprits_alone(*, quick):
         at_most("… median of the next 20 requests ÷ median before", slowest_ms / normal_ms, 2),
         at_most("… longest wait of any of them, s", longest_s, 3),
     ]
+
+
+def _draft(limits):
+    """A model for which a larger batch is always better, so that all eight run as one."""
+    parameters = {"faults": True, "base_ms": 2.0, "per_token_ms": 0.0}
+    return draft_of("device_stub", MODEL, limits=limits, parameters=parameters)
 
 
 def _cell(fleet, switch, stage):
@@ -74,7 +80,7 @@ def _run_together(fleet, fault):
     until(lambda: fleet.pending(MODEL) == 1, "the device is busy")
     texts = [f"neighbour {at} of {fault}"[:24].ljust(24) for at in range(_NEIGHBOURS)]
     rows = [*texts[:_CULPRIT_AT], fault.ljust(24), *texts[_CULPRIT_AT:]]
-    ids = fleet.submit_all(MODEL, [{"text": row} for row in rows])
+    ids = fleet.submit_all(MODEL, [{"text": row} for row in rows], together=True)
     replies = fleet.replies(MODEL, ids)
     assert fleet.reply(MODEL, blocker).status == "ok"
     return replies.pop(_CULPRIT_AT), replies, texts
