@@ -65,6 +65,19 @@ def deploy(
     return call("deploy", script_keys, args, int)
 
 
+def offer(
+    keys: ModelKeys, record: VersionRecord, streams: Sequence[str], nonce: str
+) -> Command[int]:
+    """Add a version beside the stable one; returns the new epoch, 0 if not deployed."""
+    args: list[Part] = [record.version, record.to_wire(), nonce]
+    return call("offer", [keys.deploy, *streams], args, int)
+
+
+def withdraw(keys: ModelKeys, version: str, streams: Sequence[str]) -> Command[int]:
+    """Take out a version without work; returns the entries left, -1 for the stable version."""
+    return call("withdraw", [keys.deploy, *streams], [version], int)
+
+
 def configure(
     keys: ModelKeys, fields: Mapping[str, bytes], streams: Sequence[str], nonce: str
 ) -> Command[int]:
@@ -75,10 +88,10 @@ def configure(
     return call("configure", [keys.deploy, *streams], args, int)
 
 
-def retire(keys: ModelKeys, version: str, edge: int) -> Command[bool]:
+def remove_bucket(keys: ModelKeys, version: str, edge: int) -> Command[bool]:
     """Remove the streams of a draining bucket if nothing lies in them; whether they are gone."""
     streams = [keys.queue(version, priority, edge) for priority in PRIORITIES]
-    return call("retire", [keys.deploy, *streams], [f"draining:{version}", edge], bool)
+    return call("remove_bucket", [keys.deploy, *streams], [f"draining:{version}", edge], bool)
 
 
 def undeploy(
@@ -134,6 +147,40 @@ def ring_worker(keys: ModelKeys, worker: str) -> Command[int]:
 def living(keys: ModelKeys) -> Command[list[str]]:
     """Names of the workers that count as alive."""
     return plain(as_names, "ZRANGE", keys.workers, 0, -1)
+
+
+def beat_counters(keys: ModelKeys) -> Command[dict[str, float]]:
+    """The living of a model with their beat counters."""
+    return plain(_read_counters, "ZRANGE", keys.workers, 0, -1, "WITHSCORES")
+
+
+def _read_counters(raw: Sequence[bytes]) -> dict[str, float]:
+    return {raw[at].decode(): float(raw[at + 1]) for at in range(0, len(raw), 2)}
+
+
+_BURIED_HASH_MS = 600_000
+
+
+def bury(keys: ModelKeys, worker: str, counter: float) -> Command[bool]:
+    """Declare a worker dead if its counter is still the one seen; False where it is not."""
+    script_keys = [keys.workers, keys.lost, keys.worker(worker)]
+    return call("bury", script_keys, [worker, int(counter), _BURIED_HASH_MS], bool)
+
+
+def lost(keys: ModelKeys) -> Command[list[str]]:
+    """Workers that are gone and may have left entries behind."""
+    return plain(as_names, "SMEMBERS", keys.lost)
+
+
+def retire(keys: ModelKeys, worker: str, streams: Sequence[str]) -> Command[bool]:
+    """Forget a lost worker if nothing is pending for it in any of `streams`."""
+    script_keys = [keys.lost, keys.worker(worker), keys.worker_bell(worker), *streams]
+    return call("retire", script_keys, [worker], bool)
+
+
+def note_inside(keys: ModelKeys, worker: str, members: Sequence[str]) -> Command[int]:
+    """Write down which requests are inside the worker's device process, for peers to know."""
+    return plain(int, "HSET", keys.worker(worker), "inside", " ".join(members))
 
 
 def announcement(keys: ModelKeys, worker: str) -> Command[dict[str, bytes]]:

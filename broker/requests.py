@@ -229,6 +229,34 @@ def reread_work(stream: str, worker: str, after: str, count: int) -> Command[lis
     return plain(read, "XREADGROUP", *group, "STREAMS", stream, after)
 
 
+class Recovered(NamedTuple):
+    """An entry taken over from a lost worker.
+
+    `inside`: it was in the lost worker's device process, which may have died of it.
+    """
+
+    entry_id: bytes
+    attempt: int
+    inside: bool
+    fields: Fields
+
+
+def recover(
+    keys: ModelKeys, worker: str, gone: str, stream: str, count: int
+) -> Command[list[Recovered]]:
+    """Take over entries that a lost worker had taken from one stream, in their place.
+
+    Raises (when run):
+        FencedError: the worker is not among the living.
+    """
+    script_keys = [keys.workers, keys.due, keys.lost, keys.worker(gone), stream]
+    return call("recover", script_keys, [worker, gone, count], _read_recovered)
+
+
+def _read_recovered(raw: Sequence[Any]) -> list[Recovered]:
+    return [Recovered(item[0], int(item[1]), item[2] == 1, item[3]) for item in raw]
+
+
 def wait_for_bell(bells: Sequence[str], timeout_s: float) -> Command[bool]:
     """Wait for a wake-up token; the answer says whether one came."""
     return plain(lambda raw: raw is not None, "BLPOP", *bells, timeout_s)

@@ -5,7 +5,7 @@ the intake thread has a connection of its own and holds no lock while it reads.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ..broker import requests
 from ..broker.blocking import BlockingExecutor
@@ -16,6 +16,7 @@ from ..wire.work import WorkEntry
 from .held import Held, Placement
 from .protocol import Failure
 
+T = TypeVar("T")
 Placed = tuple[Placement, WorkEntry]
 
 # A caller may understate the size of a blob: so many are read at once, whatever they claim.
@@ -67,6 +68,6 @@ def failures_of(
     ]
 
 
-def in_portions(entries: Sequence[Placed]) -> list[list[Placed]]:
+def in_portions(entries: Sequence[T]) -> list[Sequence[T]]:
     """Cut entries into portions that may be read at once."""
     return [list(entries[at : at + _AT_ONCE]) for at in range(0, len(entries), _AT_ONCE)]

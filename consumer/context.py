@@ -1,26 +1,30 @@
-"""What a worker is given, and how its life may end."""
+"""What a worker is given by its program; all of it outlives the worker."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
+from pathlib import Path
 
 from ..service.clock import Clock
 from ..service.events import Events
 from ..service.outage import Outage
 from ..service.settings import Settings
+from .link import DeviceLink
 
-
-class Outcome(Enum):
-    """How a worker's life ended."""
-
-    STOPPED = "stopped"
-    FENCED = "fenced"
+OpenLink = Callable[[Path | None], DeviceLink]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerContext:
-    """What a worker is given; all of it outlives the worker."""
+    """What a worker is given.
+
+    Attributes:
+        open_link: starts a device process under an interpreter; None is the worker's own.
+        versions_apart: whether each version has a device process for itself.
+    """
 
     settings: Settings
     events: Events
     clock: Clock
     outage: Outage
+    open_link: OpenLink
+    versions_apart: bool = False

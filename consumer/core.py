@@ -5,16 +5,18 @@ device) calls in under the worker's one lock and gets back what to do.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import count
 
 from ..wire.deployment import VersionRecord
 from ..wire.errors import ErrorKind
+from ..wire.keys import member
 from ..wire.work import WorkEntry
 from . import dispatch
 from .batcher import Company, WaitingRow, choose_batch, linger_ms
 from .cost import CostCurve
-from .held import Ended, Held, Lane, Phase, Placement, RunningBatch
+from .held import Ended, Held, Lane, Phase, Placement, RecoveredEntry, RunningBatch
 from .overrun import overrun_beside, overrun_of_batch, overrun_of_load
 from .protocol import (
     Answer,
@@ -44,7 +46,8 @@ _TURN_MS = 0.01
 class Core:
     """Owns lanes, held requests and the running batch. Not safe for threads by itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, batches: Iterator[int] | None = None) -> None:
+        """`batches` gives the numbers of batches; cores of one worker share it."""
         self.lanes: dict[int, Lane] = {}
         self.held: dict[int, Held] = {}
         self.ended: dict[int, Held] = {}  # not settled yet
@@ -59,7 +62,7 @@ class Core:
         self._alone: Held | None = None
         self._in_credit = 0
         self._next_request = 1
-        self._next_batch = 1
+        self._batches = count(1) if batches is None else batches
         self._next_lane = 1
 
     # Lanes.
@@ -111,16 +114,48 @@ class Core:
         if not lane.busy:
             lane.virtual_ms = max(lane.virtual_ms, self._least_virtual_ms())
         for placement, entry in entries:
-            held = Held(
-                self._next_request, entry, lane, placement, now_ms, entry.deadline_ms - offset_ms
-            )
-            self._next_request += 1
-            self.held[held.number] = held
-            lane.weigh(held)
-            lane.waiting.append(held)
-            self.held_bytes += len(entry.inputs)
+            lane.waiting.append(self._hold(lane, placement, entry, now_ms, offset_ms))
         lane.rate = lane.rate.after(len(entries), now_ms)
         return [self.held[number] for number in range(first, self._next_request)]
+
+    def _hold(
+        self, lane: Lane, placement: Placement, entry: WorkEntry, now_ms: float, offset_ms: float
+    ) -> Held:
+        deadline_ms = entry.deadline_ms - offset_ms
+        held = Held(self._next_request, entry, lane, placement, now_ms, deadline_ms)
+        self._next_request += 1
+        self.held[held.number] = held
+        self.held_bytes += len(entry.inputs)
+        lane.weigh(held)
+        return held
+
+    def take_over(
+        self, lane: Lane, entries: Sequence[RecoveredEntry], now_ms: float, offset_ms: float
+    ) -> list[Ended]:
+        """Hold entries of a lost worker; returns those that have ended too many processes.
+
+        What was inside its device process runs alone here, since it may be what killed it.
+        """
+        failures: list[Failure] = []
+        for placement, entry, attempt, inside in entries:
+            held = self._hold(lane, placement, entry, now_ms, offset_ms)
+            held.attempt = attempt
+            if attempt > lane.record.limits.max_attempts:
+                text = f"{attempt - 1} workers were lost while it was in their device process"
+                failures.append(Failure(held.number, ErrorKind.POISON.code, text, []))
+            elif inside:
+                self._suspects.append(held)
+            else:
+                lane.waiting.append(held)
+        return self.fail(failures)
+
+    def inside(self, model: str) -> list[str]:
+        """The requests of a model that are in the device process, as members of `due`."""
+        return [
+            member(held.entry.tenant, held.entry.id)
+            for held in self.held.values()
+            if held.lane.model == model and held.phase in (Phase.PREPARING, Phase.PREPARED)
+        ]
 
     def _least_virtual_ms(self) -> float:
         return min((lane.virtual_ms for lane in self.lanes.values() if lane.busy), default=0.0)
@@ -199,8 +234,7 @@ class Core:
         for held in requests:
             held.started_ms = now_ms
         numbers = frozenset(held.number for held in requests)
-        self.running = RunningBatch(self._next_batch, lane, rows, numbers, now_ms, release)
-        self._next_batch += 1
+        self.running = RunningBatch(next(self._batches), lane, rows, numbers, now_ms, release)
         self.progress_ms = now_ms
         return self.running
 

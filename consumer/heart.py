@@ -36,6 +36,7 @@ class Heart:
         self._lock = threading.Lock()
         self._wanted: dict[ModelKeys, Announcement] = {}  # guarded by _lock
         self._joined: set[ModelKeys] = set()  # written by the heart's thread
+        self._models: set[str] = set()  # their names, for other threads to look up
         self._again = threading.Event()
         self.fenced = threading.Event()
 
@@ -58,6 +59,10 @@ class Heart:
         """How many models the worker has joined."""
         return len(self._joined)
 
+    def has_joined(self, model: str) -> bool:
+        """Whether the worker is among the living of a model; before that it may not take."""
+        return model in self._models
+
     def wait_s(self, timeout_s: float) -> None:
         """Wait for the next beat, less where something new is to be announced."""
         self._again.wait(timeout_s)
@@ -79,9 +84,11 @@ class Heart:
         for keys in self._joined - set(wanted):
             self._executor.run_all(fleet.vanish(keys, self._worker))
             self._joined.discard(keys)
+            self._models.discard(keys.model)
         for keys, announcement in wanted.items():
             if self._is_alive(keys, announcement):
                 self._joined.add(keys)
+                self._models.add(keys.model)
             elif self._executor.run(fleet.is_deployed(keys)):
                 self.fenced.set()
                 return

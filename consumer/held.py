@@ -163,6 +163,19 @@ class RunningBatch:
             held.release = self.release
 
 
+class RecoveredEntry(NamedTuple):
+    """A work entry taken over from a lost worker.
+
+    `attempt` counts the runs that began, this one included. `inside`: it was in the lost worker's
+    device process, which may have died of it.
+    """
+
+    placement: Placement
+    entry: WorkEntry
+    attempt: int
+    inside: bool
+
+
 class Ended(NamedTuple):
     """A request that is over and must be settled: an answer or a failure."""
 

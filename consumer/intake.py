@@ -48,8 +48,8 @@ class Desk(Protocol):
     stopping: threading.Event
     taking: bool
 
-    def offer(self, model: str) -> Offer:
-        """Lanes of a model that may take, waited for a while; empty where there are none."""
+    def offer(self, model: str, *, wait: bool) -> Offer:
+        """Lanes of a model that may take, if need be waited for a while; perhaps none."""
 
     def hold(self, lane: Lane, entries: Sequence[tuple[Placement, WorkEntry]]) -> None:
         """Take entries over."""
@@ -59,6 +59,9 @@ class Desk(Protocol):
 
     def is_held(self, stream: str, entry_id: bytes) -> bool:
         """Whether an entry is in the worker's hands, or being settled."""
+
+    def inside_note(self, keys: ModelKeys) -> list[Command[int]]:
+        """The command that tells peers what is in the device process; none where that is told."""
 
     def server_now_ms(self) -> float:
         """The server's clock, as far as known."""
@@ -103,13 +106,17 @@ class Intake:
                     desk.stopping.wait(_RETRY_S)
 
     def _turn(self) -> None:
-        offer = self._desk.offer(self._keys.model)
+        offer = self._desk.offer(self._keys.model, wait=False)
+        if not offer.lanes:
+            # Full: peers should know what is inside before we wait for room.
+            self._executor.run_all(self._desk.inside_note(self._keys))
+            offer = self._desk.offer(self._keys.model, wait=True)
         if not offer.lanes:
             return
         if self._in_doubt:
             self._take_again([lane for lane, _ in offer.lanes])
             self._in_doubt = False
-        commands: list[Command[Any]] = []
+        commands: list[Command[Any]] = [*self._desk.inside_note(self._keys)]
         if not self._left_behind:
             commands.append(self._wait(offer))
         asked = [

@@ -4,7 +4,7 @@ import os
 import signal
 import socket
 import subprocess
-import sys
+from collections.abc import Sequence
 
 from ..service.lifecycle import spawn
 from .frames import FrameChannel
@@ -17,15 +17,16 @@ _REAP_TIMEOUT_S = 10
 class DeviceLink:
     """Owns one device process. Any thread may send; the thread that started it receives."""
 
-    def __init__(self, log_level: str, log_format: str, python: str = sys.executable) -> None:
+    def __init__(self, command: Sequence[str], *, at_terminal: bool = False) -> None:
+        """Start `command`; `at_terminal` leaves it the terminal, so that a debugger works."""
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER_BYTES)
-        command = [python, "-m", "batchfleet.consumer.device", "--fd", str(theirs.fileno())]
-        command += ["--parent", str(os.getpid())]
-        command += ["--log-level", log_level, "--log-format", log_format]
+        command = [*command, "--fd", str(theirs.fileno()), "--parent", str(os.getpid())]
         with theirs:
-            self._process: subprocess.Popen[bytes] = spawn(command, pass_fds=(theirs.fileno(),))
+            self._process: subprocess.Popen[bytes] = spawn(
+                command, pass_fds=(theirs.fileno(),), start_new_session=not at_terminal
+            )
         self._channel = FrameChannel(ours)
         self.kill_reason = ""
 

@@ -21,9 +21,13 @@ from ..service.settings import Settings
 from ..wire.deployment import Deployment, VersionRecord
 from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys
-from .context import Outcome, WorkerContext
+from .context import OpenLink, WorkerContext
+from .device_command import device_command
+from .environment import Interpreters
 from .held import Lane
-from .worker import Worker
+from .link import DeviceLink
+from .recovery import Recovery
+from .worker import Outcome, Worker
 
 _TICK_S = 0.1
 _JOIN_S = 5.0
@@ -34,9 +38,23 @@ OnReady = Callable[[dict[str, object]], None]
 class ConsumerProgram:
     """Runs workers until it is told to stop."""
 
-    def __init__(self, settings: Settings, events: Events, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        events: Events,
+        clock: Clock,
+        open_link: OpenLink | None = None,
+        *,
+        versions_apart: bool = False,
+    ) -> None:
+        """See `WorkerContext`; without `open_link`, device processes start as the settings say."""
         self._context = WorkerContext(
-            settings=settings, events=events, clock=clock, outage=Outage(events, clock)
+            settings=settings,
+            events=events,
+            clock=clock,
+            outage=Outage(events, clock),
+            open_link=open_link or (lambda python: DeviceLink(device_command(settings, python))),
+            versions_apart=versions_apart,
         )
 
     def run(self, stop: StopSignal, on_ready: OnReady) -> int:
@@ -54,7 +72,8 @@ class ConsumerProgram:
             if outcome is Outcome.STOPPED:
                 return 0
             events.emit("worker.fenced", worker=name)
-            on_ready = _ready_already
+            if keeper.was_ready:
+                on_ready = _ready_already
 
 
 def _ready_already(_: dict[str, object]) -> None:
@@ -70,8 +89,11 @@ class Keeper:
         self._on_ready: OnReady | None = on_ready
         self._patterns = [pattern.strip() for pattern in self._context.settings.models.split(",")]
         self._lanes: dict[tuple[str, str], Lane] = {}
+        self._interpreters = Interpreters(self._context.settings.cache)
         self._intakes: dict[str, tuple[threading.Thread, threading.Event]] = {}
         self._executor = worker.connect("keeper")
+        self._recovery = Recovery(worker, self._executor, self._context)
+        self._deployments: dict[str, Deployment] = {}
         self._has_looked = False  # at the deploy records
         self._nonces: dict[str, str] = {}
         self._unreadable: dict[str, str] = {}  # records that were reported
@@ -93,7 +115,8 @@ class Keeper:
                 if now_ms >= next_refresh_ms:
                     next_refresh_ms = now_ms + self._context.settings.refresh_ms
                     self._guarded_refresh()
-                self._watch_limits()
+                self._recovery.tick(self._deployments, list(self._lanes.values()))
+                worker.watch_limits()
                 self._report_ready()
                 stop.wait(_TICK_S)
             stop_at_ms = worker.now_ms() + self._context.settings.grace_ms
@@ -135,6 +158,7 @@ class Keeper:
             deployment = self._read_record(name, raw)
             if deployment is not None:
                 deployments[name] = deployment
+        self._deployments = deployments
         self._match_lanes(deployments)
         self._announce(deployments)
         self._has_looked = True
@@ -158,37 +182,31 @@ class Keeper:
             for version, record in deployment.versions.items()
         }
         for pair in [pair for pair in self._lanes if pair not in wanted]:
-            self._worker.drop_lane(self._lanes.pop(pair).number)
+            self._worker.drop_lane(self._lanes.pop(pair))
         for pair, record in wanted.items():
             lane = self._lanes.get(pair)
+            anew = self._nonces.get(pair[0]) != deployments[pair[0]].nonce
             if lane is None:
+                self._lanes[pair] = self._open_lane(pair[0], record)
+            elif _is_another(lane, record) or (lane.refusal and anew):
+                # Deployed anew: what made it refuse may have been mended.
+                self._worker.drop_lane(lane)
                 self._lanes[pair] = self._open_lane(pair[0], record)
             elif lane.record != record:
                 self._worker.adjust_lane(lane, record)
-            elif lane.refusal and self._nonces.get(pair[0]) != deployments[pair[0]].nonce:
-                # Deployed anew: what made it refuse may have been mended.
-                self._try_again(lane)
         self._nonces = {model: deployment.nonce for model, deployment in deployments.items()}
 
     def _open_lane(self, model: str, record: VersionRecord) -> Lane:
-        worker = self._worker
+        """A lane that is being loaded, or one that is refused without a look at the version."""
         misfit = device_misfit(record, self._context.settings.device)
-        with worker.lock:  # held throughout, or a device process that comes up loads it as well
-            lane = worker.core.add_lane(model, record)
-            lane.refusal = misfit
-            if not misfit:
-                worker.load_lane(lane)
-        if misfit:
-            self._context.events.emit(
-                "lane.refused", model=model, version=record.version, reason=misfit
-            )
-        return lane
-
-    def _try_again(self, lane: Lane) -> None:
-        if not device_misfit(lane.record, self._context.settings.device):
-            lane.refusal = ""
-            lane.deaths = 0
-            self._worker.load_lane(lane)
+        python, missing = self._interpreters.find(record.environment)
+        refusal = misfit or missing
+        if not refusal:
+            return self._worker.open_lane(model, record, python)
+        self._context.events.emit(
+            "lane.refused", model=model, version=record.version, reason=refusal
+        )
+        return Lane(0, model, record, refusal=refusal)
 
     def _announce(self, deployments: dict[str, Deployment]) -> None:
         namespace = self._context.settings.namespace
@@ -236,17 +254,10 @@ class Keeper:
         for thread, _ in self._intakes.values():
             thread.join(_JOIN_S)
 
-    def _watch_limits(self) -> None:
-        """Give up what is late, and end a device process that has overrun a limit."""
-        worker = self._worker
-        with worker.lock:
-            now_ms = worker.now_ms()
-            messages, ended = worker.core.expire(now_ms)
-            worker.send(messages)
-            stage = worker.core.overrun(now_ms)
-            if stage is not None and worker.link is not None:
-                worker.link.kill(f"{stage} took longer than its limit")
-            worker.hand_over(ended)
+    @property
+    def was_ready(self) -> bool:
+        """Whether it was reported that the worker is ready."""
+        return self._on_ready is None
 
     def _report_ready(self) -> None:
         if self._on_ready is None or not self._all_settled():
@@ -266,6 +277,12 @@ def _lane_state(lane: Lane) -> dict[str, str]:
     if lane.refusal:
         return {"state": "refused", "reason": lane.refusal}
     return {"state": "ready" if lane.ready else "loading"}
+
+
+def _is_another(lane: Lane, record: VersionRecord) -> bool:
+    """Whether a record is of other weights, code or environment than a lane that bears its name."""
+    loaded = lane.record
+    return (loaded.lineage, loaded.environment) != (record.lineage, record.environment)
 
 
 def device_misfit(record: VersionRecord, device: str) -> str:

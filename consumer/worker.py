@@ -1,69 +1,72 @@
-"""One worker: an identity, a device process, and the threads that bring them work.
+"""One worker: an identity, its device processes, and the threads that bring them work.
 
-Threads: the *device* thread starts the device process, receives from it, sends the next batch and
-then settles; one *intake* thread a model takes; the *heart* beats; the *keeper* (the thread that
-calls `run`) follows the deploy records and watches limits. The core is called under one lock by
-whichever thread has news, since a hand-over through a queue costs a tenth of a millisecond.
+Threads: one *device* thread a device process (`device_unit.py`); one *intake* thread a model takes;
+the *heart* beats; the *keeper* (the thread that calls `run`) follows the deploy records and watches
+limits.
 """
 
 import threading
 from collections.abc import Sequence
+from enum import Enum
+from itertools import count
+from pathlib import Path
 
-from ..broker import fleet, requests
+from ..broker import fleet
 from ..broker.blocking import BlockingExecutor
+from ..broker.commands import Command
 from ..service.lifecycle import guarded_thread
 from ..wire.deployment import VersionRecord
-from ..wire.errors import ErrorBody, ErrorKind, ProtocolError, ServerError
+from ..wire.errors import ErrorBody, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.work import WorkEntry
-from .blobs import Placed, failures_of
+from .blobs import Placed
 from .context import WorkerContext
-from .core import Core
-from .frames import ChannelClosedError
+from .device_unit import JOIN_S, RETRY_SETTLE_S, DeviceUnit, UnitKey
 from .heart import Heart
-from .held import Ended, Lane, Placement
+from .held import Lane, Placement, RecoveredEntry
 from .intake import BELL_TIMEOUT_S, Intake, Offer
-from .link import DeviceLink
-from .protocol import Adjust, Load, Message, Ready, Refused, Stop, Unload
-from .settling import finish_item
 
-_DEVICE_BACK_OFF_S = (0.1, 10.0)
-_HEALTHY_MS = 60_000
-_RETRY_SETTLE_S = 0.2
-_IDLE_S = 1.0
-_JOIN_S = 15.0
 _ROOM_WAIT_S = 1.0
 
 
+class Outcome(Enum):
+    """How a worker's life ended."""
+
+    STOPPED = "stopped"
+    FENCED = "fenced"
+
+
 class Worker:
-    """Owns one identity. `lock` guards `core`, `link` and `unsettled`; `changed` tells of them."""
+    """Owns one identity and its units. `lock` guards what the units say it does.
+
+    `units` is replaced and never changed: by the keeper alone, under the lock.
+    """
 
     def __init__(self, context: WorkerContext, name: str) -> None:
         self.name = name
         self.context = context
-        self.core = Core()
+        self.units: list[DeviceUnit] = []
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
-        self.link: DeviceLink | None = None
-        self.unsettled: list[Ended] = []
-        self.settling = 0  # requests that the device thread is settling right now
         self.stopping = threading.Event()
+        self._inside_told: dict[str, list[str]] = {}  # guarded by lock
         self.taking = True  # only ever goes to False
         self.server_offset_ms = 0.0  # server time minus monotonic time
         self.failure: BaseException | None = None
-        self._device_thread = guarded_thread("device", self._device_loop, self.fail)
+        self._leaving: list[DeviceUnit] = []  # the keeper's
+        self._batches = count(1)  # guarded by lock
+        self._fresh_until_ms = 0.0  # guarded by lock; after it nothing new is started
         settings = context.settings
         self.heart = Heart(
             self.connect("beat"), context.clock, name, settings.lease_ms, self._note_beat
         )
         self._heart_thread = guarded_thread("heart", self._heart_loop, self.fail)
-        self._settle_executor = self.connect("settle")
-        self._keys: dict[str, ModelKeys] = {}  # of the device thread, by model
 
     def connect(self, purpose: str, timeout_s: float = 10.0) -> BlockingExecutor:
         """A connection of this worker's for one thread."""
-        url = self.context.settings.redis_url
-        return BlockingExecutor(url, f"{self.name}-{purpose}", timeout_s)
+        return BlockingExecutor(
+            self.context.settings.redis_url, f"{self.name}-{purpose}", timeout_s
+        )
 
     def now_ms(self) -> float:
         """Monotonic time."""
@@ -77,8 +80,7 @@ class Worker:
             self.changed.notify_all()
 
     def start(self) -> None:
-        """Start the device process and the heart."""
-        self._device_thread.start()
+        """Start the heart; a device process starts when a version needs it."""
         self._heart_thread.start()
 
     # Heart.
@@ -96,188 +98,62 @@ class Worker:
 
     def _note_beat(self, began_ms: float) -> None:
         with self.lock:
-            self.core.fresh_until_ms = began_ms + self.context.settings.lease_ms * 2 / 3
-            self._send_plan()
+            self._fresh_until_ms = began_ms + self.context.settings.lease_ms * 2 / 3
+            for unit in self.units:
+                unit.core.fresh_until_ms = self._fresh_until_ms
+                unit.send_plan()
+            # Intake waits until its model was joined.
+            self.changed.notify_all()
 
-    # Lanes; called by the keeper.
+    # Units and lanes; called by the keeper.
 
-    def load_lane(self, lane: Lane) -> None:
-        """Have the device process load a lane, now if it runs, else when it comes up."""
+    def open_lane(self, model: str, record: VersionRecord, python: Path | None) -> Lane:
+        """Load a version in the device process of its environment, whose interpreter is given."""
+        apart = f"{model}/{record.version}" if self.context.versions_apart else ""
+        key = UnitKey(environment=record.environment, version=apart)
+        return self._unit_for(key, python).open_lane(model, record)
+
+    def _unit_for(self, key: UnitKey, python: Path | None) -> DeviceUnit:
+        for unit in self.units:
+            if unit.key == key:
+                return unit
+        unit = DeviceUnit(self, key, python, self._batches)
         with self.lock:
-            self.core.progress_ms = self.now_ms()
-            self.send([self._load_message(lane)])
+            unit.core.fresh_until_ms = self._fresh_until_ms
+            self.units = [*self.units, unit]
+        unit.start()
+        return unit
+
+    def unit_of(self, lane: Lane) -> DeviceUnit | None:
+        """The unit that has a lane; None for one that was refused without a look at it."""
+        return next((u for u in self.units if u.core.lanes.get(lane.number) is lane), None)
 
     def adjust_lane(self, lane: Lane, record: VersionRecord) -> None:
         """Take over changed limits, here and in the device process."""
-        with self.lock:
+        unit = self.unit_of(lane)
+        if unit is None:
             lane.record = record
-            self.send([Adjust(lane.number, record.to_wire())])
-
-    def drop_lane(self, number: int) -> None:
-        """Forget a lane; entries it held stay pending for this worker's successors."""
-        with self.lock:
-            self.core.remove_lane(number)
-            self.send([Unload(number)])
-
-    def _load_message(self, lane: Lane) -> Message:
-        settings = self.context.settings
-        return Load(
-            lane.number,
-            lane.model,
-            lane.version,
-            settings.store,
-            settings.device,
-            settings.threads,
-            lane.record.to_wire(),
-        )
-
-    # Device.
-
-    def _device_loop(self) -> None:
-        back_off_s = _DEVICE_BACK_OFF_S[0]
-        while not self.stopping.is_set():
-            settings = self.context.settings
-            link = DeviceLink(settings.log_level, settings.log_format)
-            started_ms = self.now_ms()
-            self.context.events.emit("device.started", pid=link.pid, device=settings.device)
-            self._come_up(link)
-            try:
-                self._serve(link)
-            except (ChannelClosedError, ProtocolError):
-                if not self.stopping.is_set() and self._lose(link):
-                    back_off_s = _DEVICE_BACK_OFF_S[0]
-            else:
-                with self.lock:
-                    self.link = None
-                link.end(_JOIN_S)
-                return
-            if self.now_ms() - started_ms > _HEALTHY_MS:
-                back_off_s = _DEVICE_BACK_OFF_S[0]
-            self.stopping.wait(back_off_s)
-            back_off_s = min(2 * back_off_s, _DEVICE_BACK_OFF_S[1])
-
-    def _come_up(self, link: DeviceLink) -> None:
-        with self.lock:
-            self.link = link
-            self.core.device_up = True
-            self.core.progress_ms = self.now_ms()
-            wanted = [lane for lane in self.core.lanes.values() if not lane.refusal]
-            self.send([self._load_message(lane) for lane in wanted])
-
-    def _lose(self, link: DeviceLink) -> bool:
-        """Mourn a device process; returns whether a culprit was found, who is gone as well."""
-        with self.lock:
-            self.link = None
-        limited = bool(link.kill_reason)
-        link.kill(link.kill_reason)
-        reason = link.end(_JOIN_S)
-        kind = ErrorKind.TIME_LIMIT if limited else ErrorKind.POISON
-        with self.lock:
-            before = len(self.core.held)
-            ended = self.core.lose_device(kind, f"it ended the device process: {reason}")
-            suspects = before - sum(1 for h in self.core.held.values() if h.attempt == 1)
-        self.context.events.emit("device.lost", pid=link.pid, reason=reason, suspects=suspects)
-        self.settle(ended)
-        return bool(ended)
-
-    def _serve(self, link: DeviceLink) -> None:
-        """Receive, send what comes next, then settle; until told to stop."""
-        while True:
-            messages = link.receive(self._patience_s())
-            with self.lock:
-                now_ms = self.now_ms()
-                ended = [e for message in messages for e in self.core.receive(message, now_ms)]
-                self._send_plan()
-                self.changed.notify_all()
-            for message in messages:
-                if isinstance(message, Ready | Refused):
-                    self._report(message)
-            self.settle(ended)
-            if self.stopping.is_set():
-                link.send(Stop())
-                return
-
-    def _patience_s(self) -> float:
-        look_again_ms = self.core.look_again_ms
-        if look_again_ms is not None:
-            return max(0.0, (look_again_ms - self.now_ms()) / 1000)
-        return _RETRY_SETTLE_S if self.unsettled else _IDLE_S
-
-    def _report(self, message: Ready | Refused) -> None:
-        lane = self.core.lanes.get(message.lane)
-        if lane is None:
-            return
-        fields = {"model": lane.model, "version": lane.version}
-        if isinstance(message, Ready):
-            self.context.events.emit("lane.ready", **fields, load_ms=round(message.load_ms))
         else:
-            self.context.events.emit("lane.refused", **fields, reason=message.message)
+            unit.adjust_lane(lane, record)
 
-    def _send_plan(self) -> None:
-        """Send what the core wants sent; the lock is held."""
-        self.send(self.core.plan(self.now_ms()))
-
-    def send(self, messages: list[Message]) -> None:
-        """Send to the device process if it runs; the lock is held."""
-        link = self.link
-        if link is None:
+    def drop_lane(self, lane: Lane) -> None:
+        """Forget a lane, and the process of an environment that nothing needs any more."""
+        unit = self.unit_of(lane)
+        if unit is None:
             return
-        try:
-            for message in messages:
-                link.send(message)
-        except ChannelClosedError:
-            # The receiving thread finds the channel closed as well and starts anew.
-            return
+        unit.drop_lane(lane)
+        # The worker's own Python is kept warm for the next version.
+        if not unit.core.lanes and unit.key != UnitKey():
+            with self.lock:
+                self.units = [one for one in self.units if one is not unit]
+            self._leaving.append(unit)
+            unit.retire()
 
-    # Settling; on the device thread.
-
-    def settle(self, ended: list[Ended]) -> None:
-        """Write answers and failures; what the server refuses is kept and tried again."""
+    def watch_limits(self) -> None:
+        """Give up what is late, and end device processes that have overrun a limit."""
         with self.lock:
-            batch = self.unsettled + ended
-            self.unsettled = []
-            self.settling = len(batch)
-        if not batch:
-            return
-        left: list[Ended] = []
-        by_model: dict[str, list[Ended]] = {}
-        for one in batch:
-            by_model.setdefault(one.held.lane.model, []).append(one)
-        for model, some in by_model.items():
-            left += self._settle_model(self._keys_of(model), some)
-        unsettled = {one.held.number for one in left}
-        with self.lock:
-            self.core.forget_settled(one.held for one in batch if one.held.number not in unsettled)
-            self.settling = 0
-            self.unsettled = left + self.unsettled
-            self.core.unsettled_rows = len(self.unsettled)
-            self.changed.notify_all()
-
-    def hand_over(self, ended: list[Ended]) -> None:
-        """Have the device thread settle what ended elsewhere."""
-        if not ended:
-            return
-        with self.lock:
-            self.unsettled += ended
-            if self.link is not None:
-                self.link.wake()
-
-    def _keys_of(self, model: str) -> ModelKeys:
-        keys = self._keys.get(model)
-        if keys is None:
-            keys = self._keys[model] = ModelKeys(self.context.settings.namespace, model)
-        return keys
-
-    def _settle_model(self, keys: ModelKeys, ended: list[Ended]) -> list[Ended]:
-        items = [finish_item(one, keys, self.name, self.server_offset_ms) for one in ended]
-        done = 0
-        try:
-            for some in requests.split_finish(items):
-                self._settle_executor.run(requests.finish(keys, self.name, some))
-                done += len(some)
-        except ServerError as error:
-            self.context.outage.begins(error)
-        return ended[done:]
+            for unit in self.units:
+                unit.watch_limits()
 
     # The desk of the intake threads.
 
@@ -285,42 +161,71 @@ class Worker:
         """Take entries of one model until told to stop; on a thread of its own."""
         Intake(self, keys, self.connect("take", BELL_TIMEOUT_S + 10.0), over).run()
 
-    def offer(self, model: str) -> Offer:
-        """Lanes of a model that may take, waited for up to a second."""
+    def offer(self, model: str, *, wait: bool) -> Offer:
+        """Lanes of a model that may take, if need be waited for up to a second."""
         with self.lock:
             offer = self._find_room(model)
-            if not offer.lanes and self.taking:
+            if wait and not offer.lanes and self.taking:
                 self.changed.wait(_ROOM_WAIT_S)
                 offer = self._find_room(model)
             return offer
 
     def _find_room(self, model: str) -> Offer:
-        if not self.taking or self.now_ms() > self.core.fresh_until_ms:
+        if not self.taking or self.now_ms() > self._fresh_until_ms:
             return Offer((), crowded=True)
-        ready = [lane for lane in self.core.lanes.values() if lane.model == model and lane.ready]
-        lanes = [(lane, room) for lane in ready if (room := self.core.room(lane)) > 0]
-        return Offer(lanes, crowded=len(lanes) < len(ready))
+        if not self.heart.has_joined(model):
+            return Offer((), crowded=True)
+        ready = 0
+        lanes: list[tuple[Lane, int]] = []
+        for unit in self.units:
+            for lane in unit.core.lanes.values():
+                if lane.ready and lane.model == model:
+                    ready += 1
+                    room = unit.core.room(lane)
+                    if room > 0:
+                        lanes.append((lane, room))
+        return Offer(lanes, crowded=len(lanes) < ready)
 
     def hold(self, lane: Lane, entries: Sequence[tuple[Placement, WorkEntry]]) -> None:
         """Take entries over and start what can be started."""
         with self.lock:
-            self.core.take(lane, entries, self.now_ms(), self.server_offset_ms)
-            self._send_plan()
-            if self.core.look_again_ms is not None and self.link is not None:
-                self.link.wake()
+            unit = self.unit_of(lane)
+            if unit is not None:  # else its version was dropped meanwhile: they stay pending
+                unit.hold(lane, entries)
 
     def refuse(self, lane: Lane, refused: Sequence[tuple[Placed, ErrorBody]]) -> None:
         """Take entries over that cannot be run, and answer them so."""
         with self.lock:
-            taken = self.core.take(
-                lane, [placed for placed, _ in refused], self.now_ms(), self.server_offset_ms
-            )
-            self.hand_over(self.core.fail(failures_of(taken, refused)))
+            unit = self.unit_of(lane)
+            if unit is not None:
+                unit.refuse(lane, refused)
+
+    def room_of(self, lane: Lane) -> int:
+        """Rows that a lane may take now."""
+        with self.lock:
+            unit = self.unit_of(lane)
+            return unit.core.room(lane) if unit is not None and self.taking else 0
+
+    def hold_recovered(self, lane: Lane, entries: Sequence[RecoveredEntry]) -> None:
+        """Take over what a lost worker had taken."""
+        with self.lock:
+            unit = self.unit_of(lane)
+            if unit is not None:
+                unit.take_over(lane, entries)
+
+    def inside_note(self, keys: ModelKeys) -> list[Command[int]]:
+        """The command that tells peers what is in the device processes; none where that is told."""
+        with self.lock:
+            members = [one for unit in self.units for one in unit.core.inside(keys.model)]
+            if self._inside_told.get(keys.model, []) == members:
+                return []
+            self._inside_told[keys.model] = members
+        return [fleet.note_inside(keys, self.name, members)]
 
     def is_held(self, stream: str, entry_id: bytes) -> bool:
         """Whether an entry is in our hands, or being settled."""
         with self.lock:
-            return self.core.has_entry(stream, entry_id)
+            return any(unit.core.has_entry(stream, entry_id) for unit in self.units)
 
     def server_now_ms(self) -> float:
         """The server's clock, as far as known."""
@@ -349,26 +254,30 @@ class Worker:
     def drain(self, stop_at_ms: float) -> None:
         """Finish what is held, at the latest at `stop_at_ms`."""
         with self.lock:
-            while (self.core.held or self.unsettled or self.settling) and self.failure is None:
+            while self._is_busy() and self.failure is None:
                 left_s = (stop_at_ms - self.now_ms()) / 1000
                 if self.heart.fenced.is_set():
                     return
                 if left_s <= 0:
-                    if self.link is not None:
-                        self.link.kill("it did not end within the grace period")
+                    for unit in self.units:
+                        unit.kill("it did not end within the grace period")
                     return
-                self.changed.wait(min(left_s, _RETRY_SETTLE_S))
+                self.changed.wait(min(left_s, RETRY_SETTLE_S))
+
+    def _is_busy(self) -> bool:
+        return any(unit.busy for unit in (*self.units, *self._leaving))
 
     def stop(self) -> None:
-        """End all threads and the device process; leave what can be left."""
+        """End all threads and device processes; leave what can be left."""
         self.stopping.set()
         self.heart.stop()
         with self.lock:
             self.changed.notify_all()
-            if self.link is not None:
-                self.link.wake()
-        self._heart_thread.join(_JOIN_S)
-        self._device_thread.join(_JOIN_S)
+            for unit in self.units:
+                unit.wake()
+        self._heart_thread.join(JOIN_S)
+        for unit in (*self.units, *self._leaving):
+            unit.join()
         try:
             self.heart.leave_all()
         except ServerError as error:

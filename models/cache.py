@@ -21,6 +21,11 @@ Download = Callable[[str, BinaryIO], None]
 """Writes the file of that name into the stream, or raises StoreError where it differs."""
 
 
+def default_cache() -> Path:
+    """Where caches lie unless a setting says otherwise."""
+    return Path.home() / ".cache" / "batchfleet"
+
+
 class FileCache:
     """Owns `folder`; nothing else may write there."""
 

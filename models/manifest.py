@@ -23,6 +23,8 @@ from ..wire.deployment import (
 from ..wire.errors import SettingsError, StoreError
 from ..wire.names import RULE, is_name, shown
 from ..wire.tensors import BYTES, DATATYPES
+from .code import RUNTIME, ModelCode, read_code
+from .environments import check_environment_name
 from .files import FILES_MAX, FileEntry, is_file_name, is_sha256
 
 MANIFEST_BYTES_MAX = 1_000_000
@@ -54,7 +56,9 @@ class Manifest:
         model, version: names; also the folder's path in the store.
         runtime: which class runs it, see `models/runtimes`.
         files: file name → size and sha256. Filled in by `Store.publish`.
-        environment: name of the Python environment it needs; "" is that of the worker.
+        code: where the class is, for the runtime `python` alone.
+        environment: the Python environment it needs, see `models/environments.py`; "" is that of
+            the worker.
         signature: inputs and outputs; no inputs means that anything goes.
         limits: what the model can do, before the operator's overrides.
         bytes_per_token: from which a router estimates a row's length; 0 = no length rule.
@@ -68,6 +72,7 @@ class Manifest:
     version: str
     runtime: str
     files: Mapping[str, FileEntry] = field(default_factory=dict)
+    code: ModelCode | None = None
     environment: str = ""
     signature: Signature = field(default_factory=Signature)
     limits: Limits = field(default_factory=Limits)
@@ -79,13 +84,19 @@ class Manifest:
 
     @property
     def lineage(self) -> str:
-        """16 hex characters that change whenever weights, tokenizer, parameters or code do."""
-        parts = {
+        """16 hex characters that change whenever weights, tokenizer, parameters or code do.
+
+        A version without an environment of its own depends on that of the worker, which no
+        manifest can name.
+        """
+        parts: dict[str, Any] = {
             "files": {name: entry.sha256 for name, entry in self.files.items()},
             "runtime": self.runtime,
             "parameters": self.parameters,
             "code": self.code_sha256,
         }
+        if self.environment:
+            parts["environment"] = self.environment
         canonical = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)
         return hashlib.sha256(canonical).hexdigest()[:LINEAGE_CHARACTERS]
 
@@ -111,10 +122,12 @@ class Manifest:
         Raises:
             StoreError: a parameter or example is not plain JSON.
         """
+        code = {} if self.code is None else {"code": self.code.to_wire()}
         wire = {
             "model": self.model,
             "version": self.version,
             "runtime": self.runtime,
+            **code,
             "environment": self.environment,
             "device": self.device,
             "code_sha256": self.code_sha256,
@@ -148,6 +161,8 @@ class Manifest:
                 values[key] = read(wire[key])
             except (ValueError, SettingsError) as error:
                 faults.append(f"{key}: {error}")
+        if (wire.get("runtime") == RUNTIME) != ("code" in wire):
+            faults.append(f"code is for the runtime {RUNTIME!r}, which needs it, and for no other")
         if faults:
             raise StoreError(f"not a manifest: {'; '.join(faults)}")
         return Manifest(**values)
@@ -184,8 +199,10 @@ def _read_name(value: Any) -> str:
     return value
 
 
-def _read_optional_name(value: Any) -> str:
-    return "" if value == "" else _read_name(value)
+def _read_environment(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be text")  # noqa: TRY004 (a fault of the document)
+    return check_environment_name(value)
 
 
 def _read_number(value: Any) -> float:
@@ -304,7 +321,8 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "model": _read_name,
     "version": _read_name,
     "runtime": _read_name,
-    "environment": _read_optional_name,
+    "code": read_code,
+    "environment": _read_environment,
     "device": _read_device,
     "code_sha256": _read_sha256,
     "bytes_per_token": _read_number,

@@ -115,8 +115,16 @@ class Model:
     With `stack = True`, `predict` gets one dict instead of a list of rows: each array of the
     prepared rows padded at the side that `pad_side` names with `pad_value` and stacked along a new
     first axis, plus `mask` (bool, rows × longest), true where a value is real.
+
+    `signature`, `limits` and `bytes_per_token` are what `batchfleet models publish FILE.py` writes
+    into the manifest, as there. They are read from the file without running it, so write them out;
+    nothing looks at them later, `LoadContext` has what is in force. Without them a model takes any
+    inputs, has no length rule, and gets the default limits.
     """
 
+    signature: ClassVar[Mapping[str, Any]] = {}
+    limits: ClassVar[Mapping[str, Any]] = {}
+    bytes_per_token: ClassVar[float] = 0
     stack: ClassVar[bool] = False
     pad_side: str = "right"
     pad_value: float = 0

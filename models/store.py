@@ -22,7 +22,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from ..wire.errors import StoreError
 from ..wire.names import is_name, require_name
-from .cache import FileCache
+from .cache import FileCache, default_cache
 from .files import (
     MANIFEST_NAME,
     FileEntry,
@@ -38,7 +38,6 @@ from .manifest import MANIFEST_BYTES_MAX, Manifest
 from .runtimes import code_sha256
 
 ENTRIES_MAX = 10_000
-_CACHE_DEFAULT = Path(".cache", "batchfleet")
 
 
 def version_order(version: str) -> tuple[list[Any], str]:
@@ -70,7 +69,7 @@ class Store:
             ) from error
         self._path = path.rstrip("/")
         self._folder = Path(path) if isinstance(self._files, LocalFileSystem) else None
-        self._cache = FileCache(cache or Path.home() / _CACHE_DEFAULT)
+        self._cache = FileCache(cache or default_cache())
 
     def models(self) -> dict[str, list[str]]:
         """Model → its versions, oldest first; models without a version are left out."""
@@ -133,7 +132,7 @@ class Store:
                 the version exists with another content.
         """
         described = {name: describe_file(path) for name, path in sources.items()}
-        filled = replace(draft, files=described, code_sha256=code_sha256(draft.runtime))
+        filled = replace(draft, files=described, code_sha256=_code_sha256_of(draft))
         manifest = Manifest.from_json(filled.to_json())
         existing = self._manifest_bytes(manifest.model, manifest.version)
         if existing is not None:
@@ -142,6 +141,10 @@ class Store:
             self._publish_remote(manifest, sources, progress)
             return manifest
         return self._publish_local(self._folder / manifest.model, manifest, sources, progress)
+
+    def version_folder(self, model: str, version: str) -> Path | None:
+        """The version's own folder, where the root is a folder of this machine; else None."""
+        return None if self._folder is None else self._folder / model / version
 
     def _publish_local(
         self, home: Path, manifest: Manifest, sources: Mapping[str, Path], progress: Progress
@@ -259,6 +262,11 @@ def _read_manifest(raw: bytes, model: str, version: str) -> Manifest:
             f"the manifest in {model}/{version} is that of {manifest.model}/{manifest.version}"
         )
     return manifest
+
+
+def _code_sha256_of(draft: Manifest) -> str:
+    """Digest of the runtime's source; a user's source is among the version's files instead."""
+    return code_sha256(draft.runtime) if draft.code is None else draft.code.sha256
 
 
 def _same_or_refuse(existing: bytes, manifest: Manifest) -> Manifest:

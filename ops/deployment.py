@@ -77,6 +77,41 @@ def deploy(
     return Deployed(model=model, version=record.version, epoch=epoch)
 
 
+def offer(operator: Operator, model: str, record: VersionRecord) -> Deployed:
+    """Have workers load a version beside the stable one, which goes on serving.
+
+    Raises:
+        CallerError: `unknown_model`, or `bad_request` where model or version is not a name.
+        ServerError: refused or unreachable; run it again.
+    """
+    keys = operator.keys(model)
+    require_name("version", record.version)
+    streams = streams_of(keys, record, overrides_in(operator.deploy_hash(model)))
+    epoch = operator.executor.run(fleet.offer(keys, record, streams, operator.draw_nonce()))
+    if not epoch:
+        raise RequestError.of(ErrorKind.UNKNOWN_MODEL, f"no model {shown(model)} is deployed")
+    return Deployed(model=model, version=record.version, epoch=epoch)
+
+
+def withdraw(operator: Operator, model: str, record: VersionRecord) -> int:
+    """Take a version that is not the stable one out of service; returns the entries it still has.
+
+    0 means that it is gone. Running it again is harmless.
+
+    Raises:
+        CallerError: `bad_request` where it is the stable version.
+        ServerError: refused or unreachable; run it again.
+    """
+    keys = operator.keys(model)
+    streams = streams_of(keys, record, overrides_in(operator.deploy_hash(model)))
+    left = operator.executor.run(fleet.withdraw(keys, record.version, streams))
+    if left < 0:
+        raise RequestError.of(
+            ErrorKind.BAD_REQUEST, f"{model}/{record.version} is the stable version"
+        )
+    return left
+
+
 def overrides_in(deploy_hash: Mapping[str, bytes]) -> dict[str, Any]:
     """The operator's overrides in a deploy hash: limit name → value."""
     return {

@@ -21,7 +21,7 @@ from ..wire.keys import ModelKeys
 from .admission import Situation
 from .pace import Pace
 from .pump import BLOCK_MS, STREAMS_MAX, Pump, PumpStep
-from .sweeping import answer_abandoned, retire_buckets, sweep_overdue
+from .sweeping import answer_abandoned, remove_buckets, sweep_overdue
 from .view import FleetView, UnservedWatch, read_view
 
 _PUMP_TIMEOUT_S = BLOCK_MS / 1000 + 10
@@ -123,7 +123,7 @@ class RouterProgram:
         self._take_over(view)
         self._match_pumps(stop)
         for model in view.models.values():
-            retire_buckets(executor, model)
+            remove_buckets(executor, model)
 
     def _accepted(self, keys: ModelKeys) -> int:
         """Requests of a model that this router has accepted so far."""

@@ -61,10 +61,10 @@ def answer_abandoned(executor: BlockingExecutor, view: ModelView, version: str) 
     return answered
 
 
-def retire_buckets(executor: BlockingExecutor, view: ModelView) -> int:
+def remove_buckets(executor: BlockingExecutor, view: ModelView) -> int:
     """Remove the streams of buckets that have drained; returns of how many."""
     commands = [
-        fleet.retire(view.keys, record.version, edge)
+        fleet.remove_bucket(view.keys, record.version, edge)
         for record in view.deployment.versions.values()
         for edge in record.draining
     ]

@@ -49,6 +49,15 @@ EVENTS: dict[str, EventRow] = {
         "A worker found that others buried it; what it held is lost to it, and it starts anew.",
         ("worker",),
     ),
+    "worker.buried": EventRow(
+        WARNING, "A worker's beat stood still for a lease; peers take over.", ("worker", "model")
+    ),
+    "worker.took_over": EventRow(
+        INFO, "Entries of a lost worker were taken over here.", ("worker", "model", "count")
+    ),
+    "worker.forgotten": EventRow(
+        INFO, "Nothing is pending any more for a worker that was lost.", ("worker", "model")
+    ),
     "worker.unreadable_entry": EventRow(
         ERROR,
         "An entry of a work stream was not written by a router; it stays pending.",

@@ -23,9 +23,11 @@ CONFIG_VARIABLE = "BATCHFLEET_CONFIG"
 CONFIG_FILE = "batchfleet.toml"
 # Variables with our prefix that are not settings of a process.
 _OTHER_VARIABLES = re.compile(r"BATCHFLEET_(CONFIG|JOBS_REDIS_URL|REDIS_SERVER|TEST_[A-Z0-9_]*)")
+OWN_CODE = "own"
 _DURATION_MS_MAX = 86_400_000
 _REDIS_URL = re.compile(r"(rediss?://[^/\s]+|unix://[^/\s]*/)\S*")
 _DEVICE = re.compile(r"cpu(:\d{1,4}(-\d{1,4})?)?|cuda:\d{1,3}")
+_ALLOW_CODE = re.compile(r"none|any|(?:own|digest:[0-9a-f]{64})(?:,(?:own|digest:[0-9a-f]{64}))*")
 _PATTERN = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9*?._-]{0,127}")
 _PASSWORD = re.compile(r"(?<=://)([^:/@]*):.*@")
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
@@ -65,6 +67,15 @@ def _device(value: str) -> str:
 def _patterns(value: str) -> str:
     fits = all(_PATTERN.fullmatch(part.strip()) for part in value.split(","))
     return "" if fits else "must be names separated by commas, with * and ? as wildcards"
+
+
+def _anything(_: str) -> str:
+    return ""
+
+
+def _allow_code(value: str) -> str:
+    fits = not value or _ALLOW_CODE.fullmatch(value)
+    return "" if fits else "must be none, any, own, digest:<sha256>, or several of the last two"
 
 
 def _not_empty(value: str) -> str:
@@ -141,6 +152,21 @@ class Settings:
     )
     threads: int = _row(
         1, "threads of one model operation on the CPU", "consumer", "up", rule=_within(1, 1024)
+    )
+    allow_code: str = _row(
+        "",
+        "whose code out of the store a worker runs: none, own (local files that nobody else may "
+        "write), digest:<sha256>,…, or any; empty: own under `up`, none elsewhere",
+        "consumer",
+        "up",
+        rule=_allow_code,
+    )
+    cache: str = _row(
+        "",
+        "folder for files of remote stores and for environments; empty: ~/.cache/batchfleet",
+        "consumer",
+        "up",
+        rule=_anything,
     )
     lease_ms: int = _row(
         3000, "a worker silent for this long is buried", "consumer", "up", rule=_duration

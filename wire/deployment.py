@@ -39,6 +39,7 @@ LIMIT_ROWS: dict[str, LimitRow] = {
     "max_batch_ms": LimitRow("estimated run time of one batch", 1, 600_000),
     "max_padding": LimitRow("padded ÷ real tokens of one batch", 1, 1000),
     "max_batch_delay_ms": LimitRow("how long an idle device may wait for company", 0, 1000),
+    "max_attempts": LimitRow("runs that may end a process before a request is given up", 1, 100),
     "age_cap_ms": LimitRow("a row that waited this long goes first", 1, 600_000),
     "backlog": LimitRow("open requests; above it new ones are answered busy", 1, 10_000_000),
     "max_request_bytes": LimitRow("bytes of one inputs field", 1, ceiling.INPUTS_BYTES_MAX),
@@ -62,6 +63,7 @@ class Limits:
     max_batch_ms: int = 10_000
     max_padding: float = 1.15
     max_batch_delay_ms: float = 2.0
+    max_attempts: int = 3
     age_cap_ms: int = 500
     backlog: int = 10_000
     max_request_bytes: int = 4 * 1024 * 1024

@@ -1,6 +1,6 @@
 """`<python> -m batchfleet.consumer.device --fd N --parent PID`, started by the main process."""
 
-from .opening import open_version
+from .opening import store_opener
 from .program import main
 
-main(open_version)
+main(store_opener)

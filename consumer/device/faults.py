@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+from ...models.traces import with_own_frames
 from ...wire.errors import ErrorKind, RequestError
 from ...wire.limits import ERROR_MESSAGE_CHARACTERS_MAX
 from ..protocol import Failure
@@ -22,6 +23,7 @@ def is_memory_error(error: BaseException) -> bool:
 def preprocess_error(error: Exception, logger: Any) -> RequestError:
     """The error of a request whose row `preprocess` refused or failed on."""
     if isinstance(error, ValueError):
+        logger.debug("row_refused", exc_info=with_own_frames(error))
         return RequestError.of(ErrorKind.BAD_INPUTS, str(error) or "the model refuses this row")
     return model_error(error, "preprocess", logger)
 
@@ -30,7 +32,7 @@ def model_error(error: Exception, stage: str, logger: Any) -> RequestError:
     """The error of a request on which model code raised `error`; the trace goes to the log only."""
     if isinstance(error, RequestError):
         return error
-    logger.error("model_raised", stage=stage, exc_info=error)
+    logger.error("model_raised", stage=stage, exc_info=with_own_frames(error))
     if is_memory_error(error):
         return RequestError.of(ErrorKind.DEVICE_MEMORY, f"out of memory in {stage}")
     return RequestError.of(ErrorKind.MODEL_ERROR, describe(error))

@@ -34,6 +34,21 @@ class VersionFiles:
     golden: tuple[Golden, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpeningOptions:
+    """What the command line of a device process says about versions.
+
+    Attributes:
+        allow_code: the setting of that name.
+        cache: a folder for copies; None is the default one.
+        sources: a folder that a developer edits, see `CodePlace.shown_as`.
+    """
+
+    allow_code: str = ""
+    cache: Path | None = None
+    sources: Path | None = None
+
+
 Opener = Callable[[Load], VersionFiles]
 
 

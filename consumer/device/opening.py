@@ -1,23 +1,70 @@
 """Where a lane's class and files come from."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...models.cache import default_cache
+from ...models.code import code_files
+from ...models.code_loading import CodePlace, load_class
+from ...models.code_rule import CodeRule, check_allowed
+from ...models.files import MANIFEST_NAME
+from ...models.manifest import Manifest
+from ...models.model import Model
+from ...models.ownership import foreign_hand
 from ...models.runtimes import resolve
 from ...models.store import Store
 from ..protocol import Load
-from .loading import VersionFiles
+from .loading import Opener, OpeningOptions, VersionFiles
 
 
-def open_version(load: Load) -> VersionFiles:
-    """Fetch a version from the store, check its files, and find its class.
+def store_opener(options: OpeningOptions) -> Opener:
+    """An opener of versions in stores that runs users' code as far as `options` allow."""
+
+    def open_version(load: Load) -> VersionFiles:
+        return _open(load, options)
+
+    return open_version
+
+
+def _open(load: Load, options: OpeningOptions) -> VersionFiles:
+    """Fetch a version, check its files, and import its class.
 
     Raises:
-        StoreError: it is missing or not what its manifest says.
+        StoreError: it is missing, not what its manifest says, or its code must not run here.
     """
-    store = Store(load.store)
+    store = Store(load.store, options.cache)
     manifest = store.manifest(load.model, load.version)
+    folder = store.fetch(load.model, load.version)
     return VersionFiles(
-        model_class=resolve(manifest.runtime),
-        folder=store.fetch(load.model, load.version),
+        model_class=_class_of(store, manifest, folder, options),
+        folder=folder,
         parameters=manifest.parameters,
         lineage=manifest.lineage,
         golden=manifest.golden,
     )
+
+
+def _class_of(
+    store: Store, manifest: Manifest, folder: Path, options: OpeningOptions
+) -> type[Model]:
+    if manifest.code is None:
+        return resolve(manifest.runtime)
+    check_allowed(CodeRule.parse(options.allow_code), manifest, _foreign_hand(store, manifest))
+    cache = options.cache or default_cache()
+    return load_class(manifest, CodePlace(folder=folder, cache=cache, shown_as=options.sources))
+
+
+def _foreign_hand(store: Store, manifest: Manifest) -> str:
+    folder = store.version_folder(manifest.model, manifest.version)
+    if folder is None:
+        return f"the store {store.root} is not a folder of this machine"
+    return foreign_hand(_written_to_run(folder, manifest))
+
+
+def _written_to_run(folder: Path, manifest: Manifest) -> Iterator[Path]:
+    """Whatever somebody would have to write to in order to choose what runs."""
+    yield from (folder.parent.parent, folder.parent, folder, folder / MANIFEST_NAME)
+    for name in code_files(manifest.files):
+        path = folder / name
+        yield path
+        yield from (parent for parent in path.parents if folder in parent.parents)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
 
+from ...models.traces import with_own_frames
 from ...service.clock import Clock
 from ...service.lifecycle import guarded_thread
 from ...wire.deployment import VersionRecord
@@ -192,7 +193,9 @@ class DeviceProcess:
         try:
             lane, ready = load_lane(message, self._open_files, self._clock)
         except Exception as error:  # a model may raise anything; the version is refused for it
-            self._logger.exception("load_failed", model=message.model, version=message.version)
+            shown = with_own_frames(error)
+            model, version = message.model, message.version
+            self._logger.exception("load_failed", model=model, version=version, exc_info=shown)
             self._channel.send(Refused(message.lane, refusal(message, error)))
             return
         self._lanes[message.lane] = lane

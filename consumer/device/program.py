@@ -7,6 +7,8 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 import structlog
@@ -15,7 +17,7 @@ from ...service.clock import SystemClock
 from ...service.logs import LOG_FORMATS, LOG_LEVELS, configure_logs
 from ..frames import ChannelClosedError, FrameChannel
 from .host import die_first_for_memory, die_with_parent
-from .loading import Opener
+from .loading import Opener, OpeningOptions
 from .process import DeviceProcess
 
 _EXIT_CRASHED = 70
@@ -24,17 +26,12 @@ _EXIT_CRASHED = 70
 _SWITCH_INTERVAL_S = 0.0005
 
 
-def main(open_files: Opener) -> NoReturn:
+def main(make_opener: Callable[[OpeningOptions], Opener]) -> NoReturn:
     """Serve the connection on descriptor `--fd` for parent `--parent`, then leave.
 
     Exits with 0 after `Stop` or when the connection closes, with `_EXIT_CRASHED` after a bug.
     """
-    parser = argparse.ArgumentParser(prog="python -m batchfleet.consumer.device")
-    parser.add_argument("--fd", type=int, required=True, help="descriptor of the connection")
-    parser.add_argument("--parent", type=int, required=True, help="process id of the parent")
-    parser.add_argument("--log-level", choices=LOG_LEVELS, default="info")
-    parser.add_argument("--log-format", choices=LOG_FORMATS, default="json")
-    arguments = parser.parse_args()
+    arguments = _parser().parse_known_args()[0]
     die_with_parent(arguments.parent)
     configure_logs(arguments.log_level, arguments.log_format)
     logger = structlog.get_logger().bind(process="device", pid=os.getpid())
@@ -51,7 +48,22 @@ def main(open_files: Opener) -> NoReturn:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    _leave(_serve(arguments.fd, open_files, logger))
+    options = OpeningOptions(
+        allow_code=arguments.allow_code, cache=arguments.cache, sources=arguments.sources
+    )
+    _leave(_serve(arguments.fd, make_opener(options), logger))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m batchfleet.consumer.device")
+    parser.add_argument("--fd", type=int, required=True, help="descriptor of the connection")
+    parser.add_argument("--parent", type=int, required=True, help="process id of the parent")
+    parser.add_argument("--log-level", choices=LOG_LEVELS, default="info")
+    parser.add_argument("--log-format", choices=LOG_FORMATS, default="json")
+    parser.add_argument("--allow-code", default="", help="as the setting of that name")
+    parser.add_argument("--cache", type=Path, help="folder for copies of files")
+    parser.add_argument("--sources", type=Path, help="folder whose files traces shall name")
+    return parser
 
 
 def _serve(descriptor: int, open_files: Opener, logger: Any) -> int:

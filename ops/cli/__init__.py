@@ -25,6 +25,7 @@ class CommandPlace:
 
 COMMANDS: dict[str, CommandPlace] = {
     "up": CommandPlace("up", "up", "Start a whole fleet on this machine."),
+    "dev": CommandPlace("dev", "dev", "Serve a model from its file, and follow your edits."),
     "router": CommandPlace("router", "router", "Run a router."),
     "consumer": CommandPlace("consumer", "consumer", "Run a worker."),
     "deploy": CommandPlace("deploying", "deploy", "Put a model version in service."),

@@ -24,7 +24,7 @@ def read_inputs(texts: tuple[str, ...], file: IO[bytes] | None) -> Any:
         CallerError: the file is not JSON, or holds tensors that are ill-formed.
     """
     if bool(texts) == (file is not None):
-        raise click.UsageError("give TEXT… or --input FILE, one of the two")
+        raise click.UsageError("give texts or --input FILE, one of the two")
     if file is None:
         return list(texts)
     body = decode_body(file.read(INPUTS_BYTES_MAX + 1), JSON)

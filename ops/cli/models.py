@@ -10,14 +10,19 @@ import orjson
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
+from ...models.drafting import draft_of_file
 from ...models.files import MANIFEST_NAME
 from ...models.files import Progress as Report
 from ...models.importing import BUILTIN_NAMES, import_builtin, import_minilm
 from ...models.manifest import Manifest
 from ...models.store import Store
 from ...wire.errors import StoreError
+from ..model_template import write_model_folder
+from .environments import environment
 from .options import LOGS, Loaded, examples, json_option, split_version, with_settings
 from .output import make_table, print_json, print_table
+from .trying import try_model
+from .wishes import split_class, wish_options, wishes_of
 
 _PACKAGED = "minilm"
 
@@ -25,8 +30,10 @@ _PACKAGED = "minilm"
 @click.group()
 @examples(
     "batchfleet models import minilm",
+    "batchfleet models init shout",
+    "batchfleet models try shout/model.py --text hello",
+    "batchfleet models publish shout/model.py --name shout --version 1",
     "batchfleet models list",
-    "batchfleet models show minilm/1",
 )
 def models() -> None:
     """Fill and read the model store.
@@ -68,24 +75,48 @@ def import_model(loaded: Loaded, *, name: str, from_file: Path | None, as_json: 
     _report_published(manifest, store, as_json=as_json)
 
 
-@models.command("publish", short_help="Publish a version from a folder.")
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@models.command("publish", short_help="Publish a version from your model.py, or from a folder.")
+@click.argument("source", metavar="FILE.py[:CLASS] | FOLDER")
+@wish_options
 @with_settings("store", *LOGS)
 @json_option
 @examples(
+    "batchfleet models publish model.py --name shout --version 1",
+    "batchfleet models publish model.py:Sentiment --name sentiment --version 3 "
+    "--file weights.safetensors --limit max_batch_size=16 --limit buckets=16,64,256",
+    "batchfleet models publish model.py --name old --version 1 --requirements requirements.lock",
     "batchfleet models publish ./my-model-2",
 )
-def publish(loaded: Loaded, *, folder: Path, as_json: bool) -> None:
-    """Publish a version from a folder that holds a manifest.json and the version's files.
+def publish(loaded: Loaded, *, source: str, as_json: bool, **given: Any) -> None:
+    """Publish a version from your model.py, or from a folder with a manifest.json.
 
-    The manifest needs no `files` and no `code_sha256`: sizes and digests are filled in. A version
-    never changes; publishing the same content again is harmless.
+    FILE.py holds a class derived from batchfleet.Model. Signature, limits and length rule are those
+    of the class, or of a module-level MANIFEST, or the defaults: any inputs, no length rule. The
+    file is read and not run. A worker runs its code only where its operator allows that
+    (--allow-code of `batchfleet consumer`; `batchfleet up` runs your own).
+
+    FOLDER holds a manifest.json and the version's files. The manifest needs no `files` and no
+    `code_sha256`: sizes and digests are filled in.
+
+    A version never changes; publishing the same content again is harmless.
     """
-    draft, sources = read_draft(folder)
+    draft, sources = read_source(source, given)
     store = Store(loaded.settings.store)
     with progress_bar() as report:
         manifest = store.publish(draft, sources, report)
     _report_published(manifest, store, as_json=as_json)
+
+
+def read_source(source: str, given: dict[str, Any]) -> tuple[Manifest, dict[str, Path]]:
+    """The draft that FILE.py[:CLASS] or a folder makes, and its files."""
+    if Path(source).is_dir():
+        if any(given.values()):
+            raise click.UsageError(
+                "a folder has a manifest.json for these; options are for FILE.py"
+            )
+        return read_draft(Path(source))
+    path, class_name = split_class(source)
+    return draft_of_file(path, wishes_of(class_name, given))
 
 
 def read_draft(folder: Path) -> tuple[Manifest, dict[str, Path]]:
@@ -125,6 +156,32 @@ def progress_bar() -> Iterator[Report]:
             progress.update(tasks[name], completed=done_bytes)
 
         yield report
+
+
+models.add_command(try_model)
+models.add_command(environment)
+
+
+@models.command("init", short_help="Write a folder with a model that works, and its test.")
+@click.argument("name")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    help="Where to write it.  [default: a folder of that name]",
+)
+@examples(
+    "batchfleet models init shout",
+    "batchfleet models init shout --folder models/shout",
+)
+def init(*, name: str, folder: Path | None) -> None:
+    """Write a folder with a model.py that works, a test, an input and a README.
+
+    Change model.py to what your model does; README.md there says how to try, test and serve it.
+    """
+    where = folder or Path(name)
+    for path in write_model_folder(where, name):
+        click.echo(path)
+    click.echo(f"try it: batchfleet models try {where / 'model.py'} --input {where / 'x.json'}")
 
 
 @models.command("list", short_help="List what is in the store.")

@@ -1,6 +1,7 @@
 """`batchfleet up`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import click
 
@@ -9,7 +10,7 @@ from ...models.store import Store
 from ...service.clock import SystemClock
 from ...service.events import Events
 from ...service.lifecycle import StopSignal
-from ...service.settings import masked_url
+from ...service.settings import OWN_CODE, masked_url
 from ...wire.keys import ModelKeys
 from ..local_fleet import LocalFleet, Surroundings
 from ..store_deployment import deploy_missing
@@ -41,7 +42,9 @@ def up(loaded: Loaded, *, port: int | None, as_json: bool) -> None:
     stop = StopSignal()
     stop.install()
     around = Surroundings(environ=loaded.environ, clock=SystemClock(), events=Events(), stop=stop)
-    with LocalFleet(loaded.settings, port, around) as local:
+    # Who starts a whole fleet for himself may run what he alone can have put into his store.
+    settings = replace(loaded.settings, allow_code=loaded.settings.allow_code or OWN_CODE)
+    with LocalFleet(settings, port, around) as local:
         local.start_server()
         with connected(local.settings) as operator:
             settings = local.settings

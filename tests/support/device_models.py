@@ -183,4 +183,4 @@ def open_test_model(load):
 
 
 if __name__ == "__main__":
-    main(open_test_model)
+    main(lambda _: open_test_model)

@@ -13,7 +13,7 @@ FULL = Manifest(
     version="1.2",
     runtime="echo",
     files={"a/weights.bin": FileEntry("0" * 64, 3)},
-    environment="other",
+    environment="/opt/envs/other",
     signature=Signature(
         inputs=(TensorSpec(name="x", datatype="FP32", shape=(-1, 3), lowest=0.0, highest=1.0),),
         outputs=(TensorSpec(name="y", datatype="BF16", finite=False),),

@@ -1,0 +1,40 @@
+#!lua flags=allow-oom
+-- recover: take over entries that a lost worker had taken, in their place.
+--
+-- Atomic because two peers must not claim the same entry, and because only a living worker may
+-- hold entries. An entry that was inside the lost worker's device process counts one attempt more;
+-- the others keep their count, since they never ran. Entries whose request is closed end here.
+--
+-- KEYS  1 workers   2 due   3 lost   4 hash of the lost worker   5 work stream
+-- ARGV  1 worker that takes over   2 lost worker   3 how many at most
+-- RESULT {{entry id, attempt, 1 if it was inside the device process, {field, value, …}}, …},
+--        or the error FENCED
+local me, gone = ARGV[1], ARGV[2]
+if not redis.call('ZSCORE', KEYS[1], me) then
+  return redis.error_reply('FENCED the worker is not among the living')
+end
+if redis.call('SISMEMBER', KEYS[3], gone) == 0 then return {} end
+local pending = redis.pcall('XPENDING', KEYS[5], 'worker', '-', '+', ARGV[3], gone)
+if pending.err or #pending == 0 then return {} end
+
+local inside = {}
+for member in string.gmatch(redis.call('HGET', KEYS[4], 'inside') or '', '%S+') do
+  inside[member] = true
+end
+
+local taken = {}
+for _, item in ipairs(pending) do
+  local id, attempt = item[1], tonumber(item[4])
+  local entry = redis.call('XRANGE', KEYS[5], id, id)[1]
+  local fields = entry and entry[2] or {}
+  local member = (fields[4] or '') .. ':' .. (fields[2] or '')
+  if entry and redis.call('ZSCORE', KEYS[2], member) then
+    if inside[member] then attempt = attempt + 1 end
+    redis.call('XCLAIM', KEYS[5], 'worker', me, 0, id, 'RETRYCOUNT', attempt, 'JUSTID')
+    taken[#taken + 1] = {id, attempt, inside[member] and 1 or 0, fields}
+  else
+    redis.call('XACK', KEYS[5], 'worker', id)
+    redis.call('XDEL', KEYS[5], id)
+  end
+end
+return taken

@@ -1,0 +1,213 @@
+"""One request through a version's code, without a fleet: what `batchfleet models try` runs.
+
+The steps are those of a device process (`preparing`, `running`, `answering`), one after the other
+in one thread, so that `breakpoint()` in a model's code stops at the terminal. The command line runs
+this in its own process, or, for a version with an environment of its own, under that one's Python:
+
+    <python> -m batchfleet.consumer.device.trial JOB RESULT
+
+where both are paths of JSON files.
+"""
+
+import base64
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import structlog
+
+from ...models.traces import with_own_frames
+from ...service.clock import Clock, SystemClock
+from ...service.logs import configure_logs
+from ...wire.codec import JSON, MSGPACK, decode_body
+from ...wire.deployment import VersionRecord
+from ...wire.errors import RequestError
+from ..protocol import Item, Load
+from .answering import encode_answer
+from .faults import merge_row_errors
+from .lanes import Lane, OpenRequest
+from .loading import OpeningOptions, load_lane, refusal
+from .opening import store_opener
+from .preparing import prepare
+from .running import Batch, run_batch
+
+STAGES = ("preprocess", "predict", "postprocess")
+_SHOWN_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What to try.
+
+    Attributes:
+        store, model, version, device, threads, allow_code, cache: as for a worker.
+        record: the deploy record of the version in JSON.
+        sources: folder whose files traces name; may be empty.
+        inputs: the request's inputs in msgpack, in base64.
+        parameters: JSON, or empty.
+        stage: after which stage to stop.
+    """
+
+    store: str
+    model: str
+    version: str
+    device: str
+    threads: int
+    allow_code: str
+    cache: str
+    record: str
+    sources: str
+    inputs: str
+    parameters: str
+    stage: str
+    log_level: str
+    log_format: str
+
+    @property
+    def load(self) -> Load:
+        """The message that would load the version."""
+        record = self.record.encode()
+        return Load(1, self.model, self.version, self.store, self.device, self.threads, record)
+
+    @property
+    def options(self) -> OpeningOptions:
+        """How the version is opened."""
+        return OpeningOptions(
+            allow_code=self.allow_code,
+            cache=Path(self.cache) if self.cache else None,
+            sources=Path(self.sources) if self.sources else None,
+        )
+
+    @property
+    def item(self) -> Item:
+        """The request."""
+        inputs, parameters = base64.b64decode(self.inputs), self.parameters.encode()
+        return Item(1, MSGPACK, JSON, inputs, None, parameters or None, None)
+
+
+@dataclass(slots=True, kw_only=True)
+class Trial:
+    """What came of it; as far as it got. Times in milliseconds.
+
+    Attributes:
+        refused: why the version could not be loaded.
+        error: code, message and rows of the error that the request would end in.
+        values: in words, one a row, what the last stage that ran gave.
+        outputs: tensors in JSON, after postprocessing.
+    """
+
+    refused: str = ""
+    error: dict[str, Any] | None = None
+    load_ms: float = 0.0
+    preprocess_ms: float = 0.0
+    predict_ms: float = 0.0
+    postprocess_ms: float = 0.0
+    lengths: Sequence[int] = ()
+    truncated_tokens: int = 0
+    batches: Sequence[int] = ()
+    values: Sequence[str] = ()
+    outputs: Any = None
+
+
+def run_job(job: Job, clock: Clock) -> Trial:
+    """Load the version, then run the request as far as asked."""
+    trial = Trial()
+    load = job.load
+    try:
+        lane, ready = load_lane(load, store_opener(job.options), clock)
+    except Exception as error:  # noqa: BLE001  a model may raise anything; it is told in words
+        shown = with_own_frames(error)
+        structlog.get_logger().error("load_failed", exc_info=shown)
+        trial.refused = refusal(load, error)
+        return trial
+    trial.load_ms = ready.load_ms
+    try:
+        _run_stages(lane, job, trial, clock)
+    except RequestError as error:
+        trial.error = {"code": error.code, "message": error.message, "rows": list(error.rows)}
+    return trial
+
+
+def _run_stages(lane: Lane, job: Job, trial: Trial, clock: Clock) -> None:
+    started_ms = clock.monotonic_ms()
+    request = prepare(lane, job.item)
+    trial.preprocess_ms = clock.monotonic_ms() - started_ms
+    trial.lengths, trial.truncated_tokens = request.lengths, request.truncated_tokens
+    trial.values = [describe_value(value) for value in request.values]
+    if job.stage == STAGES[0]:
+        return
+    started_ms = clock.monotonic_ms()
+    trial.batches = _predict(lane, request)
+    trial.predict_ms = clock.monotonic_ms() - started_ms
+    trial.values = [describe_value(value) for value in request.outputs]
+    if job.stage == STAGES[1]:
+        return
+    started_ms = clock.monotonic_ms()
+    answer = encode_answer(lane, request)
+    trial.postprocess_ms = clock.monotonic_ms() - started_ms
+    trial.outputs = decode_body(answer, JSON)
+
+
+def _predict(lane: Lane, request: OpenRequest) -> list[int]:
+    """Run all rows, in their order, in as few batches as the limits allow; returns their sizes."""
+    sizes: list[int] = []
+    errors: list[tuple[int, RequestError]] = []
+    for number, (start, end) in enumerate(cut(lane, request.lengths), start=1):
+        batch = Batch(
+            number=number,
+            values=request.values[start:end],
+            lengths=request.lengths[start:end],
+            parameters=request.parameters,
+        )
+        request.outputs[start:end] = run_batch(lane, batch)
+        sizes.append(end - start)
+    for at, output in enumerate(request.outputs):
+        if isinstance(output, RequestError):
+            errors.append((at, output))
+    if errors:
+        raise merge_row_errors(errors)
+    return sizes
+
+
+def cut(lane: Lane, lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Where batches start and end when rows are taken in order."""
+    start = 0
+    while start < len(lengths):
+        end = start + 1
+        while end < len(lengths) and lane.fits_one_batch(lengths[start : end + 1]):
+            end += 1
+        yield start, end
+        start = end
+
+
+def describe_value(value: Any) -> str:
+    """Any value of a model's in one line."""
+    if isinstance(value, Mapping):
+        return "  ".join(f"{name}: {describe_value(part)}" for name, part in value.items())
+    if isinstance(value, np.ndarray):
+        head = np.array2string(value.reshape(-1)[:6], separator=" ", precision=6)[1:-1].strip()
+        more = " …" if value.size > 6 else ""
+        return f"{value.dtype}{list(value.shape)} {head}{more}"
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
+
+
+def record_of(raw: VersionRecord) -> str:
+    """A record as a job carries it."""
+    return raw.to_wire().decode()
+
+
+def main(job_path: str, result_path: str) -> None:
+    """Run the job in one file and write the trial to the other."""
+    job = Job(**orjson.loads(Path(job_path).read_bytes()))
+    configure_logs(job.log_level, job.log_format)
+    trial = run_job(job, SystemClock())
+    Path(result_path).write_bytes(orjson.dumps(asdict(trial)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])

@@ -1,0 +1,354 @@
+"""One device process, the core that decides what it gets, and the thread that talks to it.
+
+A worker has one unit per environment. The unit's *device* thread starts the process, receives from
+it, sends the next batch and then settles. The worker's one lock guards all units: whoever has news
+calls the core under it, since a hand-over through a queue costs a tenth of a millisecond.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ..broker import requests
+from ..broker.blocking import BlockingExecutor
+from ..broker.commands import Command
+from ..service.lifecycle import guarded_thread
+from ..wire.deployment import VersionRecord
+from ..wire.errors import ErrorBody, ErrorKind, ProtocolError, ServerError
+from ..wire.keys import ModelKeys
+from ..wire.work import WorkEntry
+from .blobs import Placed, failures_of
+from .context import WorkerContext
+from .core import Core
+from .frames import ChannelClosedError
+from .held import Ended, Lane, Placement, RecoveredEntry
+from .link import DeviceLink
+from .protocol import Adjust, Load, Message, Ready, Refused, Stop, Unload
+from .settling import finish_item
+
+_DEVICE_BACK_OFF_S = (0.1, 10.0)
+_HEALTHY_MS = 60_000
+RETRY_SETTLE_S = 0.2
+_IDLE_S = 1.0
+JOIN_S = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitKey:
+    """What tells units of one worker apart.
+
+    Attributes:
+        environment: name of the environment; empty is the worker's own Python.
+        version: model and version that have the process for themselves; empty where all share it.
+    """
+
+    environment: str = ""
+    version: str = ""
+
+
+class Identity(Protocol):
+    """What a unit needs of its worker."""
+
+    name: str
+    context: WorkerContext
+    lock: threading.RLock
+    changed: threading.Condition
+    stopping: threading.Event
+    server_offset_ms: float
+
+    def now_ms(self) -> float:
+        """Monotonic time."""
+
+    def connect(self, purpose: str) -> BlockingExecutor:
+        """A connection for one thread."""
+
+    def inside_note(self, keys: ModelKeys) -> list[Command[int]]:
+        """The command that tells peers what is in the device processes; none where that is told."""
+
+    def fail(self, error: BaseException) -> None:
+        """A thread died of `error`."""
+
+
+class DeviceUnit:
+    """Owns one device process at a time. The worker's lock guards `core`, `link`, `unsettled`."""
+
+    def __init__(
+        self, worker: Identity, key: UnitKey, python: Path | None, batches: Iterator[int]
+    ) -> None:
+        self.key = key
+        self.core = Core(batches)
+        self.link: DeviceLink | None = None
+        self.unsettled: list[Ended] = []
+        self.settling = 0  # requests that the device thread is settling right now
+        self._worker = worker
+        self._context = worker.context
+        self._lock = worker.lock
+        self._changed = worker.changed
+        self._keys: dict[str, ModelKeys] = {}  # of the device thread, by model
+        self._python = python
+        self._over = threading.Event()  # nobody needs this unit any more
+        self._settle_executor = worker.connect("settle")
+        self._thread = guarded_thread("device", self._run, worker.fail)
+
+    def start(self) -> None:
+        """Start the device process."""
+        self._thread.start()
+
+    # Lanes; called by the keeper.
+
+    def open_lane(self, model: str, record: VersionRecord) -> Lane:
+        """A new lane, which the device process loads, now if it runs, else when it comes up."""
+        with self._lock:  # throughout, or a process that comes up loads it as well
+            lane = self.core.add_lane(model, record)
+            self.load_lane(lane)
+        return lane
+
+    def load_lane(self, lane: Lane) -> None:
+        """Have a lane loaded that was refused before."""
+        with self._lock:
+            self.core.progress_ms = self._worker.now_ms()
+            self.send([self._load_message(lane)])
+
+    def adjust_lane(self, lane: Lane, record: VersionRecord) -> None:
+        """Take over changed limits, here and in the device process."""
+        with self._lock:
+            lane.record = record
+            self.send([Adjust(lane.number, record.to_wire())])
+
+    def drop_lane(self, lane: Lane) -> None:
+        """Forget a lane; entries it held stay pending for this worker's successors."""
+        with self._lock:
+            self.core.remove_lane(lane.number)
+            self.send([Unload(lane.number)])
+
+    def _load_message(self, lane: Lane) -> Message:
+        settings = self._context.settings
+        return Load(
+            lane.number,
+            lane.model,
+            lane.version,
+            settings.store,
+            settings.device,
+            settings.threads,
+            lane.record.to_wire(),
+        )
+
+    # The device thread.
+
+    def _run(self) -> None:
+        with self._settle_executor:
+            self._device_loop()
+
+    def _is_over(self) -> bool:
+        return self._worker.stopping.is_set() or (self._over.is_set() and not self.unsettled)
+
+    def _device_loop(self) -> None:
+        back_off_s = _DEVICE_BACK_OFF_S[0]
+        while not self._is_over():
+            link = self._context.open_link(self._python)
+            started_ms = self._worker.now_ms()
+            device = self._context.settings.device
+            self._context.events.emit("device.started", pid=link.pid, device=device)
+            self._come_up(link)
+            try:
+                self._serve(link)
+            except (ChannelClosedError, ProtocolError):
+                if not self._worker.stopping.is_set() and self._lose(link):
+                    back_off_s = _DEVICE_BACK_OFF_S[0]
+            else:
+                with self._lock:
+                    self.link = None
+                link.end(JOIN_S)
+                return
+            if self._worker.now_ms() - started_ms > _HEALTHY_MS:
+                back_off_s = _DEVICE_BACK_OFF_S[0]
+            self._worker.stopping.wait(back_off_s)
+            back_off_s = min(2 * back_off_s, _DEVICE_BACK_OFF_S[1])
+
+    def _come_up(self, link: DeviceLink) -> None:
+        with self._lock:
+            self.link = link
+            self.core.device_up = True
+            self.core.progress_ms = self._worker.now_ms()
+            self.send(
+                [self._load_message(lane) for lane in self.core.lanes.values() if not lane.refusal]
+            )
+
+    def _lose(self, link: DeviceLink) -> bool:
+        """Mourn a device process; returns whether a culprit was found, who is gone as well."""
+        with self._lock:
+            self.link = None
+        limited = bool(link.kill_reason)
+        link.kill(link.kill_reason)
+        reason = link.end(JOIN_S)
+        kind = ErrorKind.TIME_LIMIT if limited else ErrorKind.POISON
+        with self._lock:
+            before = len(self.core.held)
+            ended = self.core.lose_device(kind, f"it ended the device process: {reason}")
+            suspects = before - sum(1 for h in self.core.held.values() if h.attempt == 1)
+        self._context.events.emit("device.lost", pid=link.pid, reason=reason, suspects=suspects)
+        self.settle(ended)
+        return bool(ended)
+
+    def _serve(self, link: DeviceLink) -> None:
+        """Receive, send what comes next, then settle; until told to stop."""
+        while True:
+            messages = link.receive(self._patience_s())
+            with self._lock:
+                now_ms = self._worker.now_ms()
+                ended = [e for message in messages for e in self.core.receive(message, now_ms)]
+                self.send_plan()
+                self._changed.notify_all()
+            for message in messages:
+                if isinstance(message, Ready | Refused):
+                    self._report(message)
+            self.settle(ended)
+            if self._is_over():
+                link.send(Stop())
+                return
+
+    def _patience_s(self) -> float:
+        look_again_ms = self.core.look_again_ms
+        if look_again_ms is not None:
+            return max(0.0, (look_again_ms - self._worker.now_ms()) / 1000)
+        return RETRY_SETTLE_S if self.unsettled else _IDLE_S
+
+    def _report(self, message: Ready | Refused) -> None:
+        lane = self.core.lanes.get(message.lane)
+        if lane is None:
+            return
+        fields = {"model": lane.model, "version": lane.version}
+        if isinstance(message, Ready):
+            self._context.events.emit("lane.ready", **fields, load_ms=round(message.load_ms))
+        else:
+            self._context.events.emit("lane.refused", **fields, reason=message.message)
+
+    def send_plan(self) -> None:
+        """Send what the core wants sent; the lock is held."""
+        self.send(self.core.plan(self._worker.now_ms()))
+
+    def send(self, messages: list[Message]) -> None:
+        """Send to the device process if it runs; the lock is held."""
+        link = self.link
+        if link is None:
+            return
+        try:
+            for message in messages:
+                link.send(message)
+        except ChannelClosedError:
+            # The receiving thread finds the channel closed as well and starts anew.
+            return
+
+    # Settling; on the device thread.
+
+    def settle(self, ended: list[Ended]) -> None:
+        """Write answers and failures; what the server refuses is kept and tried again."""
+        with self._lock:
+            batch = self.unsettled + ended
+            self.unsettled = []
+            self.settling = len(batch)
+        if not batch:
+            return
+        left: list[Ended] = []
+        by_model: dict[str, list[Ended]] = {}
+        for one in batch:
+            by_model.setdefault(one.held.lane.model, []).append(one)
+        for model, some in by_model.items():
+            left += self._settle_model(self._keys_of(model), some)
+        unsettled = {one.held.number for one in left}
+        with self._lock:
+            self.core.forget_settled(one.held for one in batch if one.held.number not in unsettled)
+            self.settling = 0
+            self.unsettled = left + self.unsettled
+            self.core.unsettled_rows = len(self.unsettled)
+            self._changed.notify_all()
+
+    def hand_over(self, ended: list[Ended]) -> None:
+        """Have the device thread settle what ended elsewhere."""
+        if not ended:
+            return
+        with self._lock:
+            self.unsettled += ended
+            self.wake()
+
+    def _keys_of(self, model: str) -> ModelKeys:
+        keys = self._keys.get(model)
+        if keys is None:
+            keys = self._keys[model] = ModelKeys(self._context.settings.namespace, model)
+        return keys
+
+    def _settle_model(self, keys: ModelKeys, ended: list[Ended]) -> list[Ended]:
+        worker = self._worker
+        items = [finish_item(one, keys, worker.name, worker.server_offset_ms) for one in ended]
+        done = 0
+        try:
+            for some in requests.split_finish(items):
+                finish = requests.finish(keys, worker.name, some)
+                self._settle_executor.run_all([finish, *worker.inside_note(keys)])
+                done += len(some)
+        except ServerError as error:
+            self._context.outage.begins(error)
+        return ended[done:]
+
+    # Called by other threads; the lock is held.
+
+    def hold(self, lane: Lane, entries: Sequence[tuple[Placement, WorkEntry]]) -> None:
+        """Take entries over and start what can be started."""
+        worker = self._worker
+        self.core.take(lane, entries, worker.now_ms(), worker.server_offset_ms)
+        self.send_plan()
+        if self.core.look_again_ms is not None:
+            self.wake()
+
+    def refuse(self, lane: Lane, refused: Sequence[tuple[Placed, ErrorBody]]) -> None:
+        """Take entries over that cannot be run, and answer them so."""
+        worker = self._worker
+        entries = [placed for placed, _ in refused]
+        taken = self.core.take(lane, entries, worker.now_ms(), worker.server_offset_ms)
+        self.hand_over(self.core.fail(failures_of(taken, refused)))
+
+    def take_over(self, lane: Lane, entries: Sequence[RecoveredEntry]) -> None:
+        """Take over what a lost worker had taken."""
+        worker = self._worker
+        ended = self.core.take_over(lane, entries, worker.now_ms(), worker.server_offset_ms)
+        self.send_plan()
+        self.hand_over(ended)
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is held, or over and not settled yet."""
+        return bool(self.core.held or self.unsettled or self.settling)
+
+    def watch_limits(self) -> None:
+        """Give up what is late, and end a device process that has overrun a limit."""
+        now_ms = self._worker.now_ms()
+        messages, ended = self.core.expire(now_ms)
+        self.send(messages)
+        stage = self.core.overrun(now_ms)
+        if stage is not None:
+            self.kill(f"{stage} took longer than its limit")
+        self.hand_over(ended)
+
+    def kill(self, reason: str) -> None:
+        """End the device process, if it runs."""
+        if self.link is not None:
+            self.link.kill(reason)
+
+    def wake(self) -> None:
+        """Have the device thread look again at what there is to do."""
+        if self.link is not None:
+            self.link.wake()
+
+    # The end.
+
+    def retire(self) -> None:
+        """End the process and the thread as soon as nothing is left to settle; does not wait."""
+        self._over.set()
+        with self._lock:
+            self.wake()
+
+    def join(self) -> None:
+        """Wait for the thread to end; at most `JOIN_S`."""
+        self._thread.join(JOIN_S)

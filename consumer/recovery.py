@@ -1,0 +1,167 @@
+"""Recovery: what peers do for workers that are gone. No lock and no leader; every worker does it.
+
+Three steps, each safe to be done by all at once: bury whose beat stands still, take over what the
+lost had taken, and forget the lost once nothing is pending for them.
+"""
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Protocol
+
+from ..broker import fleet, requests
+from ..broker.blocking import BlockingExecutor
+from ..broker.errors import DeniedError
+from ..broker.requests import Recovered
+from ..wire.deployment import Deployment
+from ..wire.errors import ErrorBody, ServerError
+from ..wire.keys import ModelKeys
+from ..wire.liveness import LivenessWatch
+from ..wire.work import parse_work
+from .blobs import Placed, in_portions, lies_in_blob, read_blobs
+from .context import WorkerContext
+from .held import Lane, RecoveredEntry
+from .stream_order import placement_of
+
+# Looks at the beats that lie further apart than this count as an interruption.
+_CONTACT_BEATS = 2.0
+
+
+class Heir(Protocol):
+    """What recovery needs of the worker that takes over."""
+
+    name: str
+
+    def room_of(self, lane: Lane) -> int:
+        """Rows that the lane may take now."""
+
+    def hold_recovered(self, lane: Lane, entries: Sequence[RecoveredEntry]) -> None:
+        """Take entries over."""
+
+    def refuse(self, lane: Lane, refused: Sequence[tuple[Placed, ErrorBody]]) -> None:
+        """Take entries over that cannot be run, and answer them so."""
+
+    def report_unreadable(self, what: str) -> None:
+        """An entry was not written by a router."""
+
+    def now_ms(self) -> float:
+        """Monotonic time."""
+
+
+class Recovery:
+    """Does the rounds for one worker, on the keeper's thread and connection."""
+
+    def __init__(self, heir: Heir, executor: BlockingExecutor, context: WorkerContext) -> None:
+        settings = context.settings
+        self._heir = heir
+        self._executor = executor
+        self._context = context
+        self._namespace = settings.namespace
+        self._watch: LivenessWatch[tuple[ModelKeys, str]] = LivenessWatch(
+            settings.lease_ms, _CONTACT_BEATS * settings.beat_ms
+        )
+        self._round_ms = min(settings.recover_ms, settings.beat_ms)
+        self._next_ms = 0.0
+        self._jitter = Random(heir.name)  # noqa: S311 - spreads peers, guards nothing
+
+    def tick(self, deployments: Mapping[str, Deployment], lanes: Sequence[Lane]) -> None:
+        """Do a round if one is due; rounds are jittered, so that peers do not move in step.
+
+        A server that fails interrupts the watch: nothing seen before proves a death any more.
+
+        Raises:
+            DeniedError: the server does not let us in.
+        """
+        now_ms = self._heir.now_ms()
+        if now_ms < self._next_ms:
+            return
+        self._next_ms = now_ms + self._round_ms * self._jitter.uniform(0.8, 1.0)
+        try:
+            self.bury_the_dead(list(deployments))
+            self.take_over(deployments, lanes)
+        except DeniedError:
+            raise
+        except ServerError as error:
+            self._watch.interrupt()
+            self._context.outage.begins(error)
+
+    def bury_the_dead(self, models: Sequence[str]) -> None:
+        """Look at all beat counters once, and bury those that have stood still for a lease.
+
+        Raises:
+            ServerError: the server failed.
+        """
+        keys = [ModelKeys(self._namespace, model) for model in models]
+        answers = self._executor.run_all(
+            [fleet.server_info(), *(fleet.beat_counters(key) for key in keys)]
+        )
+        counters: dict[tuple[ModelKeys, str], float] = {
+            (key, worker): counter
+            for key, found in zip(keys, answers[1:], strict=True)
+            for worker, counter in found.items()
+            if worker != self._heir.name
+        }
+        dead = self._watch.look(counters, self._heir.now_ms(), answers[0].run_id)
+        for (key, worker), counter in dead.items():
+            if self._executor.run(fleet.bury(key, worker, counter)):
+                self._context.events.emit("worker.buried", worker=worker, model=key.model)
+
+    def take_over(self, deployments: Mapping[str, Deployment], lanes: Sequence[Lane]) -> None:
+        """Take over what lost workers had taken, as far as there is room.
+
+        Raises:
+            ServerError: the server failed.
+        """
+        for model, deployment in deployments.items():
+            keys = ModelKeys(self._namespace, model)
+            for gone in self._executor.run(fleet.lost(keys)):
+                for lane in lanes:
+                    if lane.model == model:
+                        self._take_over_lane(keys, lane, gone)
+                streams = [
+                    stream
+                    for record in deployment.versions.values()
+                    for stream in fleet.queue_streams(keys, record)
+                ]
+                if self._executor.run(fleet.retire(keys, gone, streams)):
+                    self._context.events.emit("worker.forgotten", worker=gone, model=model)
+
+    def _take_over_lane(self, keys: ModelKeys, lane: Lane, gone: str) -> None:
+        for stream in fleet.queue_streams(keys, lane.record):
+            room = self._heir.room_of(lane)
+            if room <= 0:
+                return
+            command = requests.recover(keys, self._heir.name, gone, stream, room)
+            entries = [
+                entry
+                for found in self._executor.run(command)
+                if (entry := self._read(stream, found)) is not None
+            ]
+            if entries:
+                self._hand_over(keys, lane, entries)
+                self._context.events.emit(
+                    "worker.took_over", worker=gone, model=keys.model, count=len(entries)
+                )
+
+    def _hand_over(self, keys: ModelKeys, lane: Lane, entries: Sequence[RecoveredEntry]) -> None:
+        """Give entries to the heir, a few at a time where their inputs are still to be read."""
+        most = lane.record.limits.max_request_bytes
+        self._heir.hold_recovered(lane, [one for one in entries if not lies_in_blob(one.entry)])
+        for portion in in_portions([one for one in entries if lies_in_blob(one.entry)]):
+            placed = [(one.placement, one.entry) for one in portion]
+            found, refused = read_blobs(self._executor, keys, placed, most)
+            inputs = {entry.entry_id: entry for _, entry in found}
+            held = [
+                one._replace(entry=inputs[one.entry.entry_id])
+                for one in portion
+                if one.entry.entry_id in inputs
+            ]
+            self._heir.hold_recovered(lane, held)
+            self._heir.refuse(lane, refused)
+
+    def _read(self, stream: str, found: Recovered) -> RecoveredEntry | None:
+        try:
+            entry = parse_work(stream, found.entry_id, found.fields)
+        except ValueError as error:
+            self._heir.report_unreadable(f"{stream} {found.entry_id.decode()}: {error}")
+            return None
+        return RecoveredEntry(placement_of(stream), entry, found.attempt, found.inside)

@@ -1,0 +1,199 @@
+"""From a user's `model.py` to the draft of a version.
+
+The file is read, not run: what it says about itself must be literals, so that publishing needs none
+of the packages that the model needs and does nothing that the model does. It may say so in the
+class (`signature`, `limits`, `bytes_per_token`), or in a module-level `MANIFEST` with any key of a
+manifest; the class goes before the module, and what the command line says goes before both.
+"""
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from ..wire.errors import BatchfleetError, StoreError
+from .code import RUNTIME
+from .environments import LOCKED
+from .files import describe_file
+from .manifest import Manifest
+
+_BASE = "Model"
+_IN_CLASS = ("signature", "limits", "bytes_per_token")
+_FILLED_IN = ("runtime", "code", "files", "code_sha256")
+
+
+class DraftError(BatchfleetError):
+    """A version cannot be made of this file; the text says where and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What whoever publishes says beside the file. Empty: as the file says, else the default.
+
+    Attributes:
+        model, version: names.
+        class_name: which class of the file.
+        limits: limit → value.
+        extras: files and folders that the version holds too, under their own names.
+        requirements: a lock file to make the environment from.
+        environment: path of a virtual environment.
+    """
+
+    model: str = ""
+    version: str = ""
+    class_name: str = ""
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    extras: Sequence[Path] = ()
+    requirements: Path | None = None
+    environment: str = ""
+
+
+def draft_of_file(path: Path, wishes: Wishes) -> tuple[Manifest, dict[str, Path]]:
+    """The draft of a version whose class is in `path`, and its files by their names.
+
+    Raises:
+        DraftError: the file cannot be read, has no such class, or says something ill-formed.
+    """
+    tree = _parse(path)
+    found = _choose_class(path, tree, wishes.class_name)
+    own = _literal(path, tree.body, "MANIFEST") or {}
+    if not isinstance(own, dict):
+        raise DraftError(f"{path}: MANIFEST must be a dict")
+    _refuse_filled_in(path, own)
+    said = {name: _literal(path, found.body, name) for name in _IN_CLASS}
+    wire = {**own, **{name: value for name, value in said.items() if value is not None}}
+    wire |= {"runtime": RUNTIME, "code": {"source": path.name, "class": found.name}}
+    wire |= _given({"model": wishes.model, "version": wishes.version})
+    wire["limits"] = {**_object(path, "limits", wire.get("limits", {})), **wishes.limits}
+    sources = _sources(path, wishes)
+    wire |= _environment(wishes)
+    missing = [f"--{_FLAGS[name]}" for name in _FLAGS if name not in wire]
+    if missing:
+        raise DraftError(f"{path} does not say what to call it: add {' and '.join(missing)}")
+    try:
+        return Manifest.from_json(_encode(path, wire)), sources
+    except StoreError as error:
+        raise DraftError(f"{path}: {error}") from error
+
+
+_FLAGS = {"model": "name", "version": "version"}
+
+
+def _parse(path: Path) -> ast.Module:
+    try:
+        return ast.parse(path.read_bytes(), str(path))
+    except OSError as error:
+        raise DraftError(f"cannot read {path}: {error.strerror}") from error
+    except (SyntaxError, ValueError) as error:
+        at = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
+        raise DraftError(f"{path}{at} is not Python: {error}") from error
+
+
+def _choose_class(path: Path, tree: ast.Module, name: str) -> ast.ClassDef:
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    if name:
+        if name not in classes:
+            raise DraftError(f"{path} has no class {name!r}; it has: {_listed(classes)}")
+        return classes[name]
+    models = [one for one in classes.values() if _is_model(one, classes)]
+    if not models:
+        raise DraftError(
+            f"{path} has no class derived from batchfleet.Model; name one with {path.name}:Class "
+            f"(it has: {_listed(classes)}), or start from `batchfleet models init NAME`"
+        )
+    bases = {base.id for one in models for base in one.bases if isinstance(base, ast.Name)}
+    last = [one for one in models if one.name not in bases]
+    if len(last) != 1:
+        names = _listed(one.name for one in last)
+        raise DraftError(f"{path} has several models: {names}; name one with {path.name}:Class")
+    return last[0]
+
+
+def _is_model(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> bool:
+    for base in node.bases:
+        name = base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "")
+        if name == _BASE:
+            return True
+        parent = classes.get(name)
+        if parent is not None and parent is not node and _is_model(parent, classes):
+            return True
+    return False
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(names) or "none"
+
+
+def _literal(path: Path, body: Sequence[ast.stmt], name: str) -> Any:
+    """The value assigned to `name` in this block; None where nothing is."""
+    for node in body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.AnnAssign) and node.value is not None:
+            targets = [node.target]
+        if not any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            continue
+        assert isinstance(node, ast.Assign | ast.AnnAssign)
+        assert node.value is not None
+        try:
+            return ast.literal_eval(node.value)
+        except (ValueError, TypeError, SyntaxError) as error:
+            raise DraftError(
+                f"{path}:{node.lineno}: {name} must be written out (texts, numbers, lists, dicts); "
+                "it is read without running the file"
+            ) from error
+    return None
+
+
+def _refuse_filled_in(path: Path, own: Mapping[str, Any]) -> None:
+    wrong = [name for name in _FILLED_IN if name in own]
+    if wrong:
+        raise DraftError(f"{path}: MANIFEST may not say {_listed(wrong)}; these are filled in")
+
+
+def _given(values: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in values.items() if value}
+
+
+def _object(path: Path, name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise DraftError(f"{path}: {name} must be a dict")
+    return value
+
+
+def _encode(path: Path, wire: Mapping[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(wire)
+    except orjson.JSONEncodeError as error:
+        raise DraftError(f"{path}: what it says about itself is not plain JSON: {error}") from error
+
+
+def _sources(path: Path, wishes: Wishes) -> dict[str, Path]:
+    sources = {path.name: path}
+    extras = [*wishes.extras, *([wishes.requirements] if wishes.requirements else [])]
+    for extra in extras:
+        for name, file in _files_of(extra).items():
+            if sources.setdefault(name, file) != file:
+                raise DraftError(f"two files would be called {name}: {sources[name]} and {file}")
+    return sources
+
+
+def _files_of(path: Path) -> dict[str, Path]:
+    if not path.is_dir():
+        return {path.name: path}
+    files = [file for file in sorted(path.rglob("*")) if file.is_file()]
+    kept = [file for file in files if "__pycache__" not in file.parts]
+    return {file.relative_to(path.parent).as_posix(): file for file in kept}
+
+
+def _environment(wishes: Wishes) -> dict[str, str]:
+    if wishes.requirements is None:
+        return _given({"environment": wishes.environment})
+    if b"--hash=sha256:" not in wishes.requirements.read_bytes():
+        raise DraftError(
+            f"{wishes.requirements} names no hashes: lock it with `pip-compile --generate-hashes` "
+            "or `uv pip compile --generate-hashes`"
+        )
+    return {"environment": LOCKED + describe_file(wishes.requirements).sha256}

@@ -1,0 +1,107 @@
+"""`batchfleet dev`."""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...models.manifest import Manifest
+from ...service.clock import SystemClock
+from ...service.events import Events
+from ...service.lifecycle import StopSignal
+from ...service.logs import configure_logs
+from ...service.settings import Settings
+from ..developing import Development, DevelopmentWorker, VersionSeries, development_settings
+from ..local_fleet import LocalFleet, Surroundings
+from .connecting import connected
+from .options import LOGS, Loaded, examples, json_option, with_settings
+from .output import print_json
+from .wishes import split_class, wish_options, wishes_of
+
+_LOOK_S = 0.2
+
+
+@click.command()
+@click.argument("source", metavar="FILE.py[:CLASS]")
+@wish_options
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65_535),
+    help="Port of the private server on 127.0.0.1.  [default: a free one]",
+)
+@with_settings("namespace", "tenant", "device", "threads", "cache", *LOGS)
+@json_option
+@examples(
+    "batchfleet dev model.py",
+    "batchfleet dev model.py:Sentiment --name sentiment --port 6380",
+    "batchfleet dev model.py --file weights.safetensors --limit max_batch_size=8",
+)
+def dev(loaded: Loaded, *, source: str, port: int | None, as_json: bool, **given: Any) -> None:
+    """Serve a model from its file, and follow your edits.
+
+    A private server, a router and a worker run behind it. Saving the file loads it anew, in a
+    process of its own, which takes over once it is ready; an error is shown with your own trace,
+    and what served before goes on. breakpoint() stops at this terminal: time limits are lifted, so
+    take your time. debugpy works too; listen on another port after each change. Ctrl-C ends it all.
+    """
+    path, class_name = split_class(source)
+    named = {**given, "model": given["model"] or path.stem}
+    wishes = wishes_of(class_name, named)
+    stop = StopSignal()
+    stop.install()
+    with tempfile.TemporaryDirectory(prefix="batchfleet-dev-") as store:
+        settings = development_settings(_quiet(loaded), store)
+        around = Surroundings(
+            environ=loaded.environ, clock=SystemClock(), events=Events(), stop=stop
+        )
+        series = VersionSeries(path, wishes, settings)
+        with LocalFleet(settings, port, around) as local:
+            local.start_server()
+            _serve(local, series, around, path.resolve().parent, as_json=as_json)
+
+
+def _quiet(loaded: Loaded) -> Settings:
+    """The developer's own errors are what this terminal is for, unless more was asked for."""
+    if loaded.origins["log_level"] != "default":
+        return loaded.settings
+    configure_logs("warning", loaded.settings.log_format)
+    return replace(loaded.settings, log_level="warning")
+
+
+def _serve(
+    local: LocalFleet, series: VersionSeries, around: Surroundings, sources: Path, *, as_json: bool
+) -> None:
+    with connected(local.settings) as operator:
+        development = Development(local, operator, series, around.clock, _tell)
+        first = development.begin()
+        worker = DevelopmentWorker(local.settings, around, sources)
+        worker.start()
+        try:
+            if local.start_programs():
+                _greet(local, first, as_json=as_json)
+            while not around.stop.wait(_LOOK_S):
+                development.look()
+        finally:
+            around.stop.set()
+            worker.join()
+
+
+def _tell(sentence: str) -> None:
+    click.echo(sentence, err=True)
+
+
+def _greet(local: LocalFleet, manifest: Manifest, *, as_json: bool) -> None:
+    url, model = local.public_url, manifest.model
+    if as_json:
+        print_json({"redis_url": url, "model": model, "namespace": local.settings.namespace})
+        return
+    click.echo(
+        f"""
+{model} is served from {manifest.code.source if manifest.code else ""}; saving it loads it anew
+  export BATCHFLEET_REDIS_URL={url}
+  batchfleet infer {model} "hello world"
+  python -c 'from batchfleet import Client; print(Client().infer("{model}", "hi").outputs)'
+Ctrl-C stops everything."""
+    )

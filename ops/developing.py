@@ -1,0 +1,248 @@
+"""A model served from its file while somebody works on it: what `batchfleet dev` runs.
+
+A private server, a router, and a worker in this process. Each state of the file becomes a version
+of its own, loaded in a device process of its own beside the one that serves; it takes over when it
+is ready, and the one before ends when its last request does. A state that cannot be loaded changes
+nothing but the terminal.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..broker import fleet
+from ..consumer.device_command import device_command
+from ..consumer.link import DeviceLink
+from ..consumer.program import ConsumerProgram
+from ..models.cache import default_cache
+from ..models.drafting import Wishes, draft_of_file
+from ..models.environments import LOCKED, build_locked
+from ..models.manifest import Manifest
+from ..models.store import Store
+from ..service.clock import Clock
+from ..service.lifecycle import guarded_thread
+from ..service.settings import Settings
+from ..wire.deployment import LIMIT_ROWS
+from ..wire.errors import BatchfleetError
+from . import deployment
+from .deployment import Operator
+from .local_fleet import LocalFleet, Surroundings
+from .survey import read_worker
+
+REFRESH_MS = 200
+GRACE_MS = 2_000
+# The router follows a new record within one look; the second one is for a slow machine.
+_ROUTER_LOOKS = 2
+_JOIN_MARGIN_S = 10.0
+# Somebody may stand in a debugger: no stage and no request runs out of time meanwhile.
+_LIFTED = ("timeout_ms", "load_ms", "preprocess_ms", "predict_ms", "postprocess_ms")
+
+Tell = Callable[[str], None]
+"""Called with a sentence for the developer."""
+
+
+def development_settings(settings: Settings, store: str) -> Settings:
+    """Settings of a fleet for one developer: private, quick to notice, and of `store` alone."""
+    return replace(
+        settings,
+        redis_url="",
+        store=store,
+        models="*",
+        workers=0,
+        allow_code="any",  # the store holds nothing but the file that was named
+        refresh_ms=REFRESH_MS,
+        grace_ms=GRACE_MS,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the watched files looked like: path → modification time, size and inode."""
+
+    files: Mapping[Path, tuple[int, int, int]]
+
+    @staticmethod
+    def of(paths: Sequence[Path]) -> "Snapshot":
+        """Look at the files; one that is away for a moment, as editors do, is left out."""
+        found: dict[Path, tuple[int, int, int]] = {}
+        for path in paths:
+            try:
+                seen = path.stat()
+            except OSError:
+                continue
+            found[path] = (seen.st_mtime_ns, seen.st_size, seen.st_ino)
+        return Snapshot(found)
+
+
+class VersionSeries:
+    """Turns states of a file into versions 1, 2, … in a store of our own. Main thread only."""
+
+    def __init__(self, path: Path, wishes: Wishes, settings: Settings) -> None:
+        lifted = {name: LIMIT_ROWS[name].highest for name in _LIFTED}
+        self._path = path
+        self._wishes = replace(wishes, limits={**lifted, **wishes.limits})
+        self._store = Store(settings.store)
+        self._cache = Path(settings.cache) if settings.cache else default_cache()
+        self._number = 0
+        self._watched: list[Path] = [path]
+        self._seen = Snapshot({})
+
+    @property
+    def changed(self) -> bool:
+        """Whether the files differ from what was last published, or tried to."""
+        now = Snapshot.of(self._watched)
+        return now != self._seen and self._path in now.files
+
+    def publish(self) -> Manifest:
+        """Publish the files as they are, as the next version.
+
+        Raises:
+            BatchfleetError: they make no version; the text says why.
+        """
+        self._seen = Snapshot.of(self._watched)
+        self._number += 1
+        wishes = replace(self._wishes, version=str(self._number))
+        draft, sources = draft_of_file(self._path, wishes)
+        self._watched = list(sources.values())
+        self._seen = Snapshot.of(self._watched)
+        if draft.environment.startswith(LOCKED):
+            assert wishes.requirements is not None
+            build_locked(draft.environment, wishes.requirements, self._cache)
+        return self._store.publish(draft, sources)
+
+
+class Development:
+    """Owns the fleet of one developer. All calls come from the main thread."""
+
+    def __init__(
+        self,
+        local: LocalFleet,
+        operator: Operator,
+        series: VersionSeries,
+        clock: Clock,
+        tell: Tell,
+    ) -> None:
+        self._local = local
+        self._operator = operator
+        self._series = series
+        self._clock = clock
+        self._tell = tell
+        self._serving: Manifest | None = None
+        self._told = False  # what became of the first version
+        self._tell_at_ms: float | None = None  # that the version in service serves
+        self._candidate: Manifest | None = None
+        self._leaving: list[Manifest] = []
+
+    def begin(self) -> Manifest:
+        """Publish the first version and put it in service.
+
+        Raises:
+            BatchfleetError: the file makes no version.
+        """
+        manifest = self._series.publish()
+        tenants = [self._local.settings.tenant]
+        deployment.deploy(self._operator, manifest.model, manifest.record(), tenants)
+        self._serving = manifest
+        return manifest
+
+    def look(self) -> None:
+        """One look at the programs, the files, and what became of the versions."""
+        self._local.look()
+        if self._series.changed:
+            self._follow()
+        self._judge_first()
+        self._judge_candidate()
+        if self._tell_at_ms is not None and self._clock.monotonic_ms() >= self._tell_at_ms:
+            self._tell_at_ms = None
+            self._tell_serving()
+        self._leaving = [m for m in self._leaving if self._withdraw(m)]
+
+    def _follow(self) -> None:
+        try:
+            manifest = self._series.publish()
+        except BatchfleetError as error:
+            self._tell(f"{error}\nthe version before goes on serving")
+            return
+        if self._candidate is not None:
+            self._leaving.append(self._candidate)
+        self._candidate = manifest
+        deployment.offer(self._operator, manifest.model, manifest.record())
+
+    def _judge_first(self) -> None:
+        if self._told or self._serving is None:
+            return
+        state, reason = self._state_of(self._serving)
+        self._told = state in ("ready", "refused")
+        if state == "ready":
+            self._tell_serving()
+        elif state == "refused":
+            self._tell(f"{reason}\nrequests wait until the file is mended")
+
+    def _tell_serving(self) -> None:
+        if self._serving is not None:
+            self._tell(f"{self._serving.model}/{self._serving.version} serves")
+
+    def _judge_candidate(self) -> None:
+        candidate, serving = self._candidate, self._serving
+        if candidate is None or serving is None:
+            return
+        state, reason = self._state_of(candidate)
+        if state == "ready":
+            tenants = [self._local.settings.tenant]
+            deployment.deploy(self._operator, candidate.model, candidate.record(), tenants)
+            self._serving, self._candidate = candidate, None
+            self._tell_at_ms = self._clock.monotonic_ms() + _ROUTER_LOOKS * REFRESH_MS
+            self._leaving.append(serving)
+        elif state == "refused":
+            self._tell(f"{reason}\n{serving.model}/{serving.version} goes on serving")
+            self._candidate = None
+            self._leaving.append(candidate)
+
+    def _state_of(self, manifest: Manifest) -> tuple[str, str]:
+        executor, keys = self._operator.executor, self._operator.keys(manifest.model)
+        for worker in executor.run(fleet.living(keys)):
+            announced = executor.run(fleet.announcement(keys, worker))
+            said = read_worker(worker, announced).versions.get(manifest.version, {})
+            return str(said.get("state", "")), str(said.get("reason", ""))
+        return "", ""
+
+    def _withdraw(self, manifest: Manifest) -> bool:
+        """Whether a version has to be looked at again."""
+        return deployment.withdraw(self._operator, manifest.model, manifest.record()) > 0
+
+
+class DevelopmentWorker:
+    """The worker in a thread of this process, its device processes at this terminal."""
+
+    def __init__(self, settings: Settings, around: Surroundings, sources: Path) -> None:
+        def open_link(python: Path | None) -> DeviceLink:
+            return DeviceLink(device_command(settings, python, sources), at_terminal=True)
+
+        self._around = around
+        self._grace_s = settings.grace_ms / 1000
+        self._program = ConsumerProgram(
+            settings, around.events, around.clock, open_link, versions_apart=True
+        )
+        self._failure: BaseException | None = None
+        self._thread = guarded_thread("worker", self._run, self._fail)
+
+    def start(self) -> None:
+        """Start the worker."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._program.run(self._around.stop, lambda _: None)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = error
+        self._around.stop.set()
+
+    def join(self) -> None:
+        """Wait for the end of the worker, after the stop signal.
+
+        Raises:
+            BaseException: what it died of.
+        """
+        self._thread.join(self._grace_s + _JOIN_MARGIN_S)
+        if self._failure is not None:
+            raise self._failure

@@ -1,0 +1,142 @@
+"""The folder that `batchfleet models init` writes: a model that works, its test, and an input."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..wire.errors import BatchfleetError
+from ..wire.names import require_name
+
+
+class FolderExistsError(BatchfleetError):
+    """There is something where a new folder was to be written."""
+
+
+def write_model_folder(folder: Path, name: str) -> list[Path]:
+    """Write the files of a new model; returns their paths.
+
+    Raises:
+        CallerError: `bad_request` where `name` is not a name.
+        FolderExistsError: the folder is there already and holds something.
+    """
+    require_name("model", name)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FolderExistsError(f"{folder} is there already; name another model or remove it")
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for file_name, text in model_files(name).items():
+        path = folder / file_name
+        path.write_text(text, encoding="utf-8")
+        paths.append(path)
+    return paths
+
+
+def model_files(name: str) -> Mapping[str, str]:
+    """File name → text."""
+    words = {"NAME": name, "CLASS": class_name_of(name)}
+    return {file: _filled(text, words) for file, text in _FILES.items()}
+
+
+def class_name_of(name: str) -> str:
+    """A class's name for a model's name: `my-model.2` → `MyModel2`."""
+    parts = "".join(c if c.isalnum() else " " for c in name).split()
+    joined = "".join(part[0].upper() + part[1:] for part in parts)
+    return joined if joined[0].isalpha() else f"Model{joined}"
+
+
+def _filled(text: str, words: Mapping[str, str]) -> str:
+    for word, value in words.items():
+        text = text.replace(f"@{word}@", value)
+    return text
+
+
+_MODEL = '''\
+"""A model of your own; README.md beside it says how to try, test and serve it."""
+
+import batchfleet
+
+
+class @CLASS@(batchfleet.Model):
+    # What the fleet knows of the model. Read without running this file, so write it out; leave
+    # out what you do not need: without these lines a model takes any inputs.
+    signature = {
+        "inputs": [{"name": "text", "datatype": "BYTES"}],
+        "outputs": [
+            {"name": "loud", "datatype": "BYTES"},
+            {"name": "words", "datatype": "INT64"},
+        ],
+    }
+    limits = {"max_batch_size": 16, "max_length": 256, "buckets": [16, 64, 256]}
+    bytes_per_token = 5.0
+
+    def load(self, context):
+        """Once, before anything else: read weights, context.path("weights.safetensors")."""
+        self.mark = context.parameters.get("mark", "!")
+
+    def preprocess(self, row):
+        """One row → what predict gets, and its exact length, by which batches are cut."""
+        words = row["text"].split()
+        if not words:
+            raise ValueError("the text has no words")  # the caller's fault: bad_inputs
+        return batchfleet.Prepared(words, length=len(words))
+
+    def predict(self, rows, context):
+        """One batch: a list of prepared rows in, as many outputs out, in the same order."""
+        return [{"loud": " ".join(words).upper(), "words": len(words)} for words in rows]
+
+    def postprocess(self, row):
+        """One output of predict → what the caller gets."""
+        return {"loud": row["loud"] + self.mark, "words": row["words"]}
+'''
+
+_TEST = '''\
+"""The class through the very code of a worker. Run it with `pytest`."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def outputs_of(*arguments):
+    """What the model answers, by name."""
+    command = [sys.executable, "-m", "batchfleet.ops", "models", "try", "model.py", "--json"]
+    done = subprocess.run(
+        [*command, *arguments], cwd=HERE, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return {output["name"]: output["data"] for output in json.loads(done.stdout)["outputs"]}
+
+
+def test_it_answers_every_row_in_order():
+    outputs = outputs_of("--input", "x.json")
+    assert outputs == {"loud": ["HELLO WORLD!", "GOOD MORNING TO YOU!"], "words": [2, 4]}
+
+
+def test_one_text():
+    assert outputs_of("--text", "hi")["loud"] == ["HI!"]
+'''
+
+_README = """\
+# @NAME@
+
+    batchfleet models try model.py --input x.json            # once, without a fleet
+    batchfleet models try model.py --text hi --stage preprocess
+    pytest                                                    # its test
+    batchfleet dev model.py --name @NAME@                     # a fleet that follows your edits
+
+    batchfleet models publish model.py --name @NAME@ --version 1
+    batchfleet up                                             # serves what the store holds
+    batchfleet infer @NAME@ "hello world"
+
+`breakpoint()` works in `try` and in `dev`. A version never changes: publish the next one as
+`--version 2`, then `batchfleet deploy @NAME@`.
+"""
+
+_FILES = {
+    "model.py": _MODEL,
+    "test_model.py": _TEST,
+    "x.json": '{"text": ["hello world", "good morning to you"]}\n',
+    "README.md": _README,
+}

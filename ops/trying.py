@@ -1,0 +1,125 @@
+"""A version tried without a fleet: out of the store, or straight from a `model.py`."""
+
+import base64
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from ..consumer.device.trial import Job, Trial, record_of, run_job
+from ..consumer.device_command import module_command
+from ..models.cache import default_cache
+from ..models.drafting import Wishes, draft_of_file
+from ..models.environments import python_of
+from ..models.manifest import Manifest
+from ..models.store import Store
+from ..service.clock import Clock
+from ..service.settings import Settings
+from ..wire.codec import MSGPACK, encode_body
+from ..wire.errors import RequestError, StoreError, kind_of
+from ..wire.tensors import encode_inputs
+
+# A file that somebody names on his own command line is his to run.
+_NAMED_BY_HAND = "any"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A version to try, where it lies, and whose files its traces name."""
+
+    manifest: Manifest
+    store: str
+    allow_code: str
+    sources: Path | None = None
+
+
+@contextmanager
+def candidate_of_file(path: Path, wishes: Wishes) -> Iterator[Candidate]:
+    """The class of a file as a version, in a store that is gone afterwards."""
+    named = replace(wishes, model=wishes.model or path.stem, version=wishes.version or "try")
+    draft, sources = draft_of_file(path, named)
+    with tempfile.TemporaryDirectory(prefix="batchfleet-try-") as folder:
+        manifest = Store(folder).publish(draft, sources)
+        yield Candidate(
+            manifest=manifest,
+            store=folder,
+            allow_code=_NAMED_BY_HAND,
+            sources=path.resolve().parent,
+        )
+
+
+def candidate_of_store(settings: Settings, model: str, version: str | None) -> Candidate:
+    """A version of the store, the newest one for None; its own user may run it here."""
+    store = Store(settings.store)
+    manifest = store.manifest(model, version or store.newest(model))
+    allow_code = settings.allow_code or "own"
+    return Candidate(manifest=manifest, store=settings.store, allow_code=allow_code)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What to ask: inputs as a client takes them, parameters in JSON, the last stage to run."""
+
+    inputs: Any
+    parameters: str = ""
+    stage: str = "postprocess"
+
+
+def try_candidate(
+    candidate: Candidate, question: Question, settings: Settings, clock: Clock
+) -> Trial:
+    """Run one request through a version.
+
+    Raises:
+        CallerError: the inputs cannot be put on the wire.
+        StoreError: the version cannot be loaded.
+        RequestError: the request ends in an error, as a caller would get it.
+    """
+    body, _ = encode_inputs(question.inputs)
+    manifest = candidate.manifest
+    job = Job(
+        store=candidate.store,
+        model=manifest.model,
+        version=manifest.version,
+        device=settings.device,
+        threads=settings.threads,
+        allow_code=candidate.allow_code,
+        cache=settings.cache,
+        record=record_of(manifest.record()),
+        sources="" if candidate.sources is None else str(candidate.sources),
+        inputs=base64.b64encode(encode_body(body, MSGPACK)).decode(),
+        parameters=question.parameters,
+        stage=question.stage,
+        log_level=settings.log_level,
+        log_format=settings.log_format,
+    )
+    environment = manifest.environment
+    trial = _run_apart(job, environment, settings) if environment else run_job(job, clock)
+    if trial.refused:
+        raise StoreError(trial.refused)
+    if trial.error is not None:
+        error = trial.error
+        raise RequestError.of(kind_of(error["code"]), error["message"], rows=tuple(error["rows"]))
+    return trial
+
+
+def _run_apart(job: Job, environment: str, settings: Settings) -> Trial:
+    """Run a job under the Python of its version's environment, at this terminal."""
+    cache = Path(settings.cache) if settings.cache else default_cache()
+    command = module_command(python_of(environment, cache), "consumer.device.trial")
+    with tempfile.TemporaryDirectory(prefix="batchfleet-try-") as folder:
+        question, answer = Path(folder, "job.json"), Path(folder, "trial.json")
+        question.write_bytes(orjson.dumps(asdict(job)))
+        # Without a time-out on purpose: somebody may stand in a debugger.
+        done = subprocess.run([*command, str(question), str(answer)], check=False)
+        if done.returncode or not answer.exists():
+            raise StoreError(
+                f"{job.model}/{job.version}: its environment's Python ended with exit code "
+                f"{done.returncode}; what it said is above"
+            )
+        return Trial(**orjson.loads(answer.read_bytes()))
