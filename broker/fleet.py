@@ -46,8 +46,8 @@ def is_deployed(keys: ModelKeys) -> Command[bool]:
 
 
 def queue_streams(keys: ModelKeys, record: VersionRecord) -> list[str]:
-    """The work streams of a version, the higher priority first."""
-    edges = record.limits.buckets
+    """The work streams of a version, the higher priority first; draining ones as well."""
+    edges = record.edges
     return [keys.queue(record.version, priority, edge) for priority in PRIORITIES for edge in edges]
 
 
@@ -79,13 +79,19 @@ def withdraw(keys: ModelKeys, version: str, streams: Sequence[str]) -> Command[i
 
 
 def configure(
-    keys: ModelKeys, overrides: Mapping[str, bytes], streams: Sequence[str], nonce: str
+    keys: ModelKeys, fields: Mapping[str, bytes], streams: Sequence[str], nonce: str
 ) -> Command[int]:
-    """Override limits (JSON values; empty = take back); returns the epoch, 0 if not deployed."""
-    args: list[Part] = [nonce, len(overrides)]
-    for name, value in overrides.items():
+    """Set fields of the deploy record (empty = remove); returns the epoch, 0 if not deployed."""
+    args: list[Part] = [nonce, len(fields)]
+    for name, value in fields.items():
         args += (name, value)
     return call("configure", [keys.deploy, *streams], args, int)
+
+
+def remove_bucket(keys: ModelKeys, version: str, edge: int) -> Command[bool]:
+    """Remove the streams of a draining bucket if nothing lies in them; whether they are gone."""
+    streams = [keys.queue(version, priority, edge) for priority in PRIORITIES]
+    return call("remove_bucket", [keys.deploy, *streams], [f"draining:{version}", edge], bool)
 
 
 def undeploy(

@@ -42,8 +42,8 @@ _FINISHED = {outcome.value: outcome for outcome in Finished}
 class AcceptItem(NamedTuple):
     """One ingress entry for `accept`.
 
-    `queue` and `bell` are empty where `refusal` (an encoded reply) is set. Empty `inputs` are
-    copied from the ingress entry inside the server.
+    `queue` and `bell` are empty where `refusal` (an encoded reply) is set. Large `inputs` are
+    copied from the ingress entry inside the server; they are empty where `inputs_at` is set.
     """
 
     entry_id: bytes
@@ -55,13 +55,16 @@ class AcceptItem(NamedTuple):
     fields: Sequence[bytes]
     inputs: bytes
     refusal: bytes = b""
+    inputs_at: str = ""
 
 
 class FinishItem(NamedTuple):
     """One request for `finish`.
 
     `stream` and `entry_id` are empty where no work entry is settled (expiry, cancel). The
-    tombstone must outlive every copy of the entry that may still be on its way.
+    tombstone must outlive every copy of the entry that may still be on its way. `outputs` are
+    written under a key of their own, to which the reply points; `has_blob` has the inputs' key
+    removed.
     """
 
     stream: str
@@ -73,11 +76,40 @@ class FinishItem(NamedTuple):
     result_ttl_ms: int
     tombstone_ttl_ms: int
     journal: bytes = b""
+    outputs: bytes = b""
+    has_blob: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes that the server is sent for it, about."""
+        return len(self.reply) + len(self.outputs)
 
 
 def submit(keys: ModelKeys, tenant: str, request: Request) -> Command[bytes | None]:
     """Add a request to its ingress stream; None where model or tenant is not deployed."""
     return plain(as_is, "XADD", keys.ingress(tenant), "NOMKSTREAM", "*", *request.to_fields())
+
+
+def store_blob(
+    keys: ModelKeys, tenant: str, request_id: str, inputs: bytes, ttl_ms: int
+) -> Command[Any]:
+    """Put inputs under the blob key of a request, before it is submitted."""
+    return plain(as_is, "SET", keys.blob(tenant, request_id), inputs, "PX", ttl_ms)
+
+
+def blob(keys: ModelKeys, tenant: str, request_id: str, most: int) -> Command[bytes]:
+    """Inputs under a blob key; empty where they are gone, cut after `most` bytes and one."""
+    return plain(as_is, "GETRANGE", keys.blob(tenant, request_id), 0, most)
+
+
+def outputs_blob(keys: ModelKeys, tenant: str, request_id: str) -> Command[bytes | None]:
+    """Outputs that were too large for their reply; None where they are gone."""
+    return plain(as_is, "GET", keys.outputs_blob(tenant, request_id))
+
+
+def forget_blob(keys: ModelKeys, tenant: str, request_id: str) -> Command[int]:
+    """Remove the inputs under a request's blob key."""
+    return plain(int, "UNLINK", keys.blob(tenant, request_id))
 
 
 def read_ingress(
@@ -146,8 +178,10 @@ def accept(
         copied = len(item.inputs) > limits.COPY_IN_SERVER_BYTES
         fields: tuple[bytes, ...] = ()
         if not item.refusal:
-            inputs = b"" if copied else item.inputs
-            fields = (*item.fields, b"deadline", b"", b"inputs", inputs)
+            inputs = (b"inputs", b"" if copied else item.inputs)
+            if item.inputs_at:
+                inputs = (b"inputs_at", item.inputs_at.encode())
+            fields = (*item.fields, b"deadline", b"", *inputs)
         args += (
             item.entry_id,
             member(tenant, request_id),
@@ -254,7 +288,20 @@ def finish(keys: ModelKeys, worker: str, items: Sequence[FinishItem]) -> Command
             request_id,
             item.journal,
         )
+    _add_blobs(keys, items, script_keys, args)
     return call("finish", script_keys, args, lambda raw: [_FINISHED[outcome] for outcome in raw])
+
+
+def _add_blobs(
+    keys: ModelKeys, items: Sequence[FinishItem], script_keys: list[Part], args: list[Part]
+) -> None:
+    for at, item in enumerate(items, start=1):
+        if item.has_blob:
+            script_keys.append(keys.blob(item.tenant, item.request_id))
+            args += (at, "", 0)
+        if item.outputs:
+            script_keys.append(keys.outputs_blob(item.tenant, item.request_id))
+            args += (at, item.outputs, item.result_ttl_ms + limits.BLOB_MARGIN_MS)
 
 
 def split_finish(items: Iterable[FinishItem]) -> list[list[FinishItem]]:
@@ -263,14 +310,13 @@ def split_finish(items: Iterable[FinishItem]) -> list[list[FinishItem]]:
     size = 0
     for item in items:
         full = calls and (
-            len(calls[-1]) == limits.FINISH_ITEMS_MAX
-            or size + len(item.reply) > limits.FINISH_BYTES_MAX
+            len(calls[-1]) == limits.FINISH_ITEMS_MAX or size + item.size > limits.FINISH_BYTES_MAX
         )
         if not calls or full:
             calls.append([])
             size = 0
         calls[-1].append(item)
-        size += len(item.reply)
+        size += item.size
     return calls
 
 
@@ -311,9 +357,14 @@ def reply(keys: ModelKeys, tenant: str, request_id: str) -> Command[bytes | None
     return plain(read, "LRANGE", keys.reply(tenant, request_id), 0, 0)
 
 
-def forget_replies(keys: ModelKeys, tenant: str, request_ids: Sequence[str]) -> Command[int]:
-    """Remove replies that were handed over."""
-    return plain(int, "UNLINK", *(keys.reply(tenant, request_id) for request_id in request_ids))
+def forget_replies(
+    keys: ModelKeys, tenant: str, request_ids: Sequence[str], with_blobs: Sequence[str] = ()
+) -> Command[int]:
+    """Remove replies that were handed over, and the blobs of some of these requests."""
+    named = [keys.reply(tenant, request_id) for request_id in request_ids]
+    for request_id in with_blobs:
+        named += (keys.blob(tenant, request_id), keys.outputs_blob(tenant, request_id))
+    return plain(int, "UNLINK", *named)
 
 
 def waiting(stream: str, start: str, count: int) -> Command[list[Entry]]:

@@ -13,9 +13,9 @@ from ..wire.deployment import VersionRecord
 from ..wire.errors import ErrorKind
 from ..wire.keys import member
 from ..wire.work import WorkEntry
+from . import dispatch
 from .batcher import Company, WaitingRow, choose_batch, linger_ms
 from .cost import CostCurve
-from .dispatch import direct_release, first_alike, is_cheap, is_direct, item_of, waiting_rows
 from .held import Ended, Held, Lane, Phase, Placement, RecoveredEntry, RunningBatch
 from .overrun import overrun_beside, overrun_of_batch, overrun_of_load
 from .protocol import (
@@ -26,7 +26,6 @@ from .protocol import (
     Failure,
     Memory,
     Message,
-    Prepare,
     PreparedItem,
     PreparedRows,
     PrepareRun,
@@ -37,8 +36,9 @@ from .protocol import (
 
 # Bytes sent to the device process and not prepared yet; beyond it, the rest waits here.
 _CREDIT_BYTES = 32 * 1024 * 1024
+# Bytes of inputs held; beyond it, nothing is taken, however few rows they are.
+_HELD_BYTES = 64 * 1024 * 1024
 _SMOOTH = 0.1
-_LOAD_TRIES = 2
 # What a batch counts for at least, so that lanes with free models still take turns.
 _TURN_MS = 0.01
 
@@ -51,6 +51,7 @@ class Core:
         self.lanes: dict[int, Lane] = {}
         self.held: dict[int, Held] = {}
         self.ended: dict[int, Held] = {}  # not settled yet
+        self.held_bytes = 0
         self.running: RunningBatch | None = None
         self.device_up = False
         self.fresh_until_ms = 0.0  # after it nothing new is started: the beat is too old
@@ -95,9 +96,9 @@ class Core:
 
     def room(self, lane: Lane) -> int:
         """Rows that may be taken for a lane: one batch runs, one is prepared."""
-        if not lane.ready or not self.device_up:
+        if not lane.ready or not self.device_up or self.held_bytes >= _HELD_BYTES:
             return 0
-        if self.running is not None and lane.waiting and is_cheap(lane):
+        if self.running is not None and lane.waiting and dispatch.is_cheap(lane):
             return 0  # the next batch is there; taking once a batch costs less than by driblets
         return 2 * lane.record.limits.max_batch_size - lane.held_rows - self.unsettled_rows
 
@@ -107,13 +108,15 @@ class Core:
         entries: Sequence[tuple[Placement, WorkEntry]],
         now_ms: float,
         offset_ms: float,
-    ) -> None:
+    ) -> list[Held]:
         """Hold entries that were taken; `offset_ms` turns server time to monotonic time."""
+        first = self._next_request
         if not lane.busy:
             lane.virtual_ms = max(lane.virtual_ms, self._least_virtual_ms())
         for placement, entry in entries:
             lane.waiting.append(self._hold(lane, placement, entry, now_ms, offset_ms))
         lane.rate = lane.rate.after(len(entries), now_ms)
+        return [self.held[number] for number in range(first, self._next_request)]
 
     def _hold(
         self, lane: Lane, placement: Placement, entry: WorkEntry, now_ms: float, offset_ms: float
@@ -122,6 +125,7 @@ class Core:
         held = Held(self._next_request, entry, lane, placement, now_ms, deadline_ms)
         self._next_request += 1
         self.held[held.number] = held
+        self.held_bytes += len(entry.inputs)
         lane.weigh(held)
         return held
 
@@ -143,7 +147,7 @@ class Core:
                 self._suspects.append(held)
             else:
                 lane.waiting.append(held)
-        return self._fail(failures)
+        return self.fail(failures)
 
     def inside(self, model: str) -> list[str]:
         """The requests of a model that are in the device process, as members of `due`."""
@@ -182,22 +186,22 @@ class Core:
             if any(held.phase in (Phase.PREPARING, Phase.PREPARED) for held in self.held.values()):
                 return []
             self._alone = self._suspects.popleft()
-            return [self._prepare(self._alone.lane, [self._alone], now_ms)]
+            return self._prepare(self._alone.lane, [self._alone], now_ms)
         run = self._start_prepared(now_ms) if self.running is None else None
         return [] if run is None else [run]
 
     def _start_direct(self, now_ms: float) -> Message | None:
         """Prepare and run in one message, where nothing is gained by knowing lengths first."""
-        lanes = [lane for lane in self.lanes.values() if lane.waiting and is_direct(lane)]
+        lanes = [lane for lane in self.lanes.values() if lane.waiting and dispatch.is_direct(lane)]
         if not lanes or any(lane.rows for lane in self.lanes.values()):
             return None
         lane = min(lanes, key=lambda lane: lane.virtual_ms)
-        requests = first_alike(lane)
+        requests = dispatch.first_alike(lane)
         for _ in requests:
             lane.waiting.popleft()
         self._mark_preparing(lane, requests, now_ms)
-        batch = self._begin(lane, (), requests, now_ms, direct_release(lane, requests))
-        return PrepareRun(batch.number, lane.number, [item_of(held) for held in requests])
+        batch = self._begin(lane, (), requests, now_ms, dispatch.direct_release(lane, requests))
+        return PrepareRun(batch.number, lane.number, [dispatch.item_of(held) for held in requests])
 
     def _start_prepared(self, now_ms: float) -> Message | None:
         lanes = [lane for lane in self.lanes.values() if lane.rows]
@@ -238,7 +242,7 @@ class Core:
         """Send what waits to be preprocessed while the device is busy, or to learn its lengths."""
         messages: list[Message] = []
         for lane in self.lanes.values():
-            cheap = self.running is not None and is_cheap(lane)
+            cheap = self.running is not None and dispatch.is_cheap(lane)
             if not lane.ready or not lane.waiting or cheap:
                 continue
             requests: list[Held] = []
@@ -248,12 +252,12 @@ class Core:
                 credit += len(held.entry.inputs)
                 requests.append(held)
             if requests:
-                messages.append(self._prepare(lane, requests, now_ms))
+                messages += self._prepare(lane, requests, now_ms)
         return messages
 
-    def _prepare(self, lane: Lane, requests: Sequence[Held], now_ms: float) -> Message:
+    def _prepare(self, lane: Lane, requests: Sequence[Held], now_ms: float) -> list[Message]:
         self._mark_preparing(lane, requests, now_ms)
-        return Prepare(lane.number, [item_of(held) for held in requests])
+        return dispatch.prepare_messages(lane, requests)
 
     def _mark_preparing(self, lane: Lane, requests: Sequence[Held], now_ms: float) -> None:
         if not any(lane.preparing for lane in self.lanes.values()):
@@ -273,11 +277,11 @@ class Core:
         match message:
             case PreparedRows(items, failures):
                 self._note_prepared(items)
-                return self._fail(failures)
+                return self.fail(failures)
             case Done():
                 return self._note_done(message)
             case Answers(answers, failures):
-                return self._fail(failures) + self._answer(answers)
+                return self.fail(failures) + self._answer(answers)
             case Ready() | Refused():
                 self._note_loaded(message, now_ms)
             case _:
@@ -303,7 +307,7 @@ class Core:
             if held is None or held.phase is not Phase.PREPARING:
                 continue
             self._learn_lengths(held, item)
-            held.lane.rows.extend(waiting_rows(held))
+            held.lane.rows.extend(dispatch.waiting_rows(held))
 
     def _learn_lengths(self, held: Held, item: PreparedItem) -> None:
         lane = held.lane
@@ -328,14 +332,15 @@ class Core:
             if held is not None and held.phase is Phase.PREPARING:
                 self._learn_lengths(held, item)
                 if not done.rows:  # it broke a limit and was not run
-                    held.lane.rows.extend(waiting_rows(held))
+                    held.lane.rows.extend(dispatch.waiting_rows(held))
         batch.charge(done, self.held)
-        return self._fail(done.failures) + self._answer(done.answers)
+        return self.fail(done.failures) + self._answer(done.answers)
 
     def _answer(self, answers: Sequence[Answer]) -> list[Ended]:
         return [Ended(held, answer) for answer in answers if (held := self._end(answer.request))]
 
-    def _fail(self, failures: Sequence[Failure]) -> list[Ended]:
+    def fail(self, failures: Sequence[Failure]) -> list[Ended]:
+        """End requests that failed, wherever they stand."""
         return [Ended(held, None, one) for one in failures if (held := self._end(one.request))]
 
     def _end(self, number: int) -> Held | None:
@@ -350,6 +355,7 @@ class Core:
     def _forget(self, held: Held) -> None:
         lane, phase = held.lane, held.phase
         del self.held[held.number]
+        self.held_bytes -= len(held.entry.inputs)
         if phase is Phase.PREPARED:
             if held.rows_left:
                 lane.rows = [row for row in lane.rows if row.request != held.number]
@@ -380,7 +386,7 @@ class Core:
             Failure(held.number, kind.code, "the deadline passed before it could run", [])
             for held in late
         ]
-        return ([Drop(dropped)] if dropped else []), self._fail(failures)
+        return ([Drop(dropped)] if dropped else []), self.fail(failures)
 
     def overrun(self, now_ms: float) -> str | None:
         """Which stage has outrun its time limit, if any; the device process counts as hung then."""
@@ -390,17 +396,6 @@ class Core:
         if self.running is not None:
             return overrun_of_batch(self.running, now_ms)
         return overrun_beside(self.held.values(), now_ms - self.progress_ms)
-
-    def _blame_loading(self, message: str) -> None:
-        """A version that ended the device process twice while it was loaded is refused.
-
-        Lanes are loaded in the order of their numbers, so the first that is not ready was at it.
-        """
-        loading = self._loading_lanes()
-        if loading:
-            loading[0].deaths += 1
-            if loading[0].deaths >= _LOAD_TRIES:
-                loading[0].refusal = f"while it was loaded, {message}"
 
     def _loading_lanes(self) -> list[Lane]:
         return [lane for lane in self.lanes.values() if not lane.ready and not lane.refusal]
@@ -414,7 +409,9 @@ class Core:
         self.running = None
         inside = [h for h in self.held.values() if h.phase in (Phase.PREPARING, Phase.PREPARED)]
         if not inside:
-            self._blame_loading(message)
+            # Lanes are loaded in the order of their numbers: the first not ready was at it.
+            for lane in self._loading_lanes()[:1]:
+                lane.blame(message)
         for lane in self.lanes.values():
             lane.ready = False
             lane.rows = []
@@ -425,7 +422,7 @@ class Core:
                 self._leave_preparing(held)
                 held.phase = Phase.PREPARED
             if held is culprit:
-                ended += self._fail([Failure(held.number, kind.code, message, [])])
+                ended += self.fail([Failure(held.number, kind.code, message, [])])
             else:
                 held.start_over()
                 held.lane.weigh(held)

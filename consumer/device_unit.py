@@ -16,9 +16,10 @@ from ..broker.blocking import BlockingExecutor
 from ..broker.commands import Command
 from ..service.lifecycle import guarded_thread
 from ..wire.deployment import VersionRecord
-from ..wire.errors import ErrorKind, ProtocolError, ServerError
+from ..wire.errors import ErrorBody, ErrorKind, ProtocolError, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.work import WorkEntry
+from .blobs import Placed, failures_of
 from .context import WorkerContext
 from .core import Core
 from .frames import ChannelClosedError
@@ -154,8 +155,8 @@ class DeviceUnit:
             try:
                 self._serve(link)
             except (ChannelClosedError, ProtocolError):
-                if not self._worker.stopping.is_set():
-                    self._lose(link)
+                if not self._worker.stopping.is_set() and self._lose(link):
+                    back_off_s = _DEVICE_BACK_OFF_S[0]
             else:
                 with self._lock:
                     self.link = None
@@ -175,7 +176,8 @@ class DeviceUnit:
                 [self._load_message(lane) for lane in self.core.lanes.values() if not lane.refusal]
             )
 
-    def _lose(self, link: DeviceLink) -> None:
+    def _lose(self, link: DeviceLink) -> bool:
+        """Mourn a device process; returns whether a culprit was found, who is gone as well."""
         with self._lock:
             self.link = None
         limited = bool(link.kill_reason)
@@ -188,6 +190,7 @@ class DeviceUnit:
             suspects = before - sum(1 for h in self.core.held.values() if h.attempt == 1)
         self._context.events.emit("device.lost", pid=link.pid, reason=reason, suspects=suspects)
         self.settle(ended)
+        return bool(ended)
 
     def _serve(self, link: DeviceLink) -> None:
         """Receive, send what comes next, then settle; until told to stop."""
@@ -278,7 +281,7 @@ class DeviceUnit:
 
     def _settle_model(self, keys: ModelKeys, ended: list[Ended]) -> list[Ended]:
         worker = self._worker
-        items = [finish_item(one, worker.name, worker.server_offset_ms) for one in ended]
+        items = [finish_item(one, keys, worker.name, worker.server_offset_ms) for one in ended]
         done = 0
         try:
             for some in requests.split_finish(items):
@@ -298,6 +301,13 @@ class DeviceUnit:
         self.send_plan()
         if self.core.look_again_ms is not None:
             self.wake()
+
+    def refuse(self, lane: Lane, refused: Sequence[tuple[Placed, ErrorBody]]) -> None:
+        """Take entries over that cannot be run, and answer them so."""
+        worker = self._worker
+        entries = [placed for placed, _ in refused]
+        taken = self.core.take(lane, entries, worker.now_ms(), worker.server_offset_ms)
+        self.hand_over(self.core.fail(failures_of(taken, refused)))
 
     def take_over(self, lane: Lane, entries: Sequence[RecoveredEntry]) -> None:
         """Take over what a lost worker had taken."""

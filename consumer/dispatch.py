@@ -5,7 +5,7 @@ from itertools import islice
 
 from .batcher import WaitingRow
 from .held import Held, Lane
-from .protocol import Item
+from .protocol import Fetch, Item, Message, Prepare
 
 # Preprocessing this cheap is done on the device thread, together with the run.
 _CHEAP_PREPROCESS_MS = 0.2
@@ -20,7 +20,7 @@ def is_cheap(lane: Lane) -> bool:
 
 def is_direct(lane: Lane) -> bool:
     """Whether an idle device should get what waits unprepared."""
-    if not lane.ready or lane.preparing:
+    if not lane.ready or lane.preparing or lane.waiting[0].is_elsewhere:
         return False
     alone = len(lane.waiting) == 1 and lane.waiting[0].entry.rows == 1
     return is_cheap(lane) or alone
@@ -37,6 +37,8 @@ def first_alike(lane: Lane) -> list[Held]:
         rows += held.entry.rows
         if rows > rows_max or held.entry.parameters != first.entry.parameters:
             break
+        if held.is_elsewhere:
+            break
         chosen.append(held)
     return chosen
 
@@ -47,6 +49,14 @@ def direct_release(lane: Lane, requests: Sequence[Held]) -> str:
     return "full" if full else "idle"
 
 
+def prepare_messages(lane: Lane, requests: Sequence[Held]) -> list[Message]:
+    """What has requests preprocessed; those that lie elsewhere are fetched first."""
+    here = [item_of(held) for held in requests if not held.is_elsewhere]
+    elsewhere = [item_of(held) for held in requests if held.is_elsewhere]
+    messages: list[Message] = [Prepare(lane.number, here)] if here else []
+    return [*messages, Fetch(lane.number, elsewhere)] if elsewhere else messages
+
+
 def item_of(held: Held) -> Item:
     """A request as the device process gets it."""
     entry = held.entry
@@ -54,7 +64,7 @@ def item_of(held: Held) -> Item:
         held.number,
         entry.content_type,
         entry.accept,
-        entry.inputs,
+        (entry.inputs_at or "").encode() if held.is_elsewhere else entry.inputs,
         entry.truncate,
         entry.parameters,
         entry.outputs,
@@ -64,10 +74,13 @@ def item_of(held: Held) -> Item:
 def waiting_rows(held: Held) -> list[WaitingRow]:
     """The rows of a request, spread in rank so that a large one does not hold up the others.
 
-    Each row counts as having arrived when the device could have served the rows before it.
+    Each row counts as having arrived when the device could have served the rows before it, and
+    whatever else the lane holds as often.
     """
+    lane = held.lane
+    others = lane.held_rows - held.weight
     mean = sum(held.lengths) // len(held.lengths)
-    step_ms = held.lane.cost.milliseconds(_FAIR_ROWS, mean) / _FAIR_ROWS
+    step_ms = (1 + others) * lane.cost.milliseconds(_FAIR_ROWS, mean) / _FAIR_ROWS
     return [
         WaitingRow(
             held.number,

@@ -10,10 +10,13 @@ from enum import Enum
 from typing import NamedTuple
 
 from ..wire.deployment import VersionRecord
+from ..wire.references import BLOB
 from ..wire.work import WorkEntry
 from .batcher import ArrivalRate, WaitingRow
 from .cost import CostCurve
 from .protocol import Answer, Done, Failure
+
+_LOAD_TRIES = 2
 
 
 class Phase(Enum):
@@ -67,6 +70,11 @@ class Held:
         self.device_ms = 0.0
 
     @property
+    def is_elsewhere(self) -> bool:
+        """Whether the inputs lie at a URL, from which the device process fetches them."""
+        return self.entry.inputs_at not in (None, BLOB)
+
+    @property
     def rows(self) -> int:
         """Rows, exact once prepared, else as the entry says."""
         return len(self.lengths) or self.entry.rows
@@ -104,6 +112,12 @@ class Lane:
     def busy(self) -> bool:
         """Whether anything waits to be prepared or run."""
         return bool(self.waiting or self.rows or self.preparing)
+
+    def blame(self, message: str) -> None:
+        """The device process ended while it loaded this lane; the second time it is refused."""
+        self.deaths += 1
+        if self.deaths >= _LOAD_TRIES:
+            self.refusal = f"while it was loaded, {message}"
 
     def weigh(self, held: Held) -> None:
         """Count a request against room, anew where another number of rows has become known.

@@ -17,9 +17,10 @@ from ..broker.commands import Command
 from ..broker.errors import FencedError
 from ..broker.requests import Entry
 from ..wire.deployment import VersionRecord
-from ..wire.errors import ServerError
+from ..wire.errors import ErrorBody, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.work import WorkEntry, parse_work
+from .blobs import Placed, in_portions, lies_in_blob, read_blobs
 from .held import Lane, Placement
 from .stream_order import StreamOrder, placement_of
 
@@ -52,6 +53,9 @@ class Desk(Protocol):
 
     def hold(self, lane: Lane, entries: Sequence[tuple[Placement, WorkEntry]]) -> None:
         """Take entries over."""
+
+    def refuse(self, lane: Lane, refused: Sequence[tuple[Placed, ErrorBody]]) -> None:
+        """Take entries over that cannot be run, and answer them so."""
 
     def is_held(self, stream: str, entry_id: bytes) -> bool:
         """Whether an entry is in the worker's hands, or being settled."""
@@ -144,7 +148,20 @@ class Intake:
             return
         weight_max = requests.weight_max(lane.record)
         self._left_behind |= sum(min(e.rows, weight_max) for _, e in entries) >= room
-        self._desk.hold(lane, entries)
+        self._hand_over(lane, entries)
+
+    def _hand_over(self, lane: Lane, entries: Sequence[Placed]) -> None:
+        """Give entries to the worker; those whose inputs are still to be read come after."""
+        blobs = [placed for placed in entries if lies_in_blob(placed[1])]
+        if not blobs:
+            self._desk.hold(lane, entries)
+            return
+        self._desk.hold(lane, [placed for placed in entries if not lies_in_blob(placed[1])])
+        most = lane.record.limits.max_request_bytes
+        for portion in in_portions(blobs):
+            found, refused = read_blobs(self._executor, self._keys, portion, most)
+            self._desk.hold(lane, found)
+            self._desk.refuse(lane, refused)
 
     def _read(self, taken: Taken) -> list[tuple[Placement, WorkEntry]]:
         entries: list[tuple[Placement, WorkEntry]] = []
@@ -167,7 +184,7 @@ class Intake:
                     if not self._desk.is_held(stream, entry[0])
                 ]
                 if lost:
-                    self._desk.hold(lane, self._read([(stream, lost)]))
+                    self._hand_over(lane, self._read([(stream, lost)]))
 
     def _pending(self, stream: str) -> list[Entry]:
         found: list[Entry] = []
@@ -182,7 +199,7 @@ class Intake:
 
     def _order(self, record: VersionRecord) -> StreamOrder:
         known = self._orders.get(record.version)
-        if known is None or known[0] != record.limits.buckets:
+        if known is None or known[0] != record.edges:
             order = StreamOrder(self._keys, record, self._desk.server_now_ms())
-            known = self._orders[record.version] = (record.limits.buckets, order)
+            known = self._orders[record.version] = (record.edges, order)
         return known[1]

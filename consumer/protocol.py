@@ -21,7 +21,7 @@ RowHandle = tuple[int, int]
 
 
 class Item(NamedTuple):
-    """One request to preprocess. `inputs` are the caller's bytes, untouched."""
+    """One request to preprocess. `inputs` are the caller's bytes, untouched (or see `Fetch`)."""
 
     request: int
     content_type: str
@@ -92,6 +92,13 @@ class Unload(NamedTuple):
 
 class Prepare(NamedTuple):
     """Preprocess these requests; answered by `Prepared`, in any order."""
+
+    lane: int
+    items: list[Item]
+
+
+class Fetch(NamedTuple):
+    """As `Prepare`, but the `inputs` of each item are the URL where the caller's bytes lie."""
 
     lane: int
     items: list[Item]
@@ -192,12 +199,12 @@ class Memory(NamedTuple):
 
 
 Message = (
-    Load | Adjust | Unload | Prepare | Run | PrepareRun | Drop | Stop
+    Load | Adjust | Unload | Prepare | Fetch | Run | PrepareRun | Drop | Stop
     | Hello | Ready | Refused | PreparedRows | Done | Answers | Memory
 )  # fmt: skip
 
 _CLASSES: tuple[type[Any], ...] = (
-    Load, Adjust, Unload, Prepare, Run, PrepareRun, Drop, Stop,
+    Load, Adjust, Unload, Prepare, Fetch, Run, PrepareRun, Drop, Stop,
     Hello, Ready, Refused, PreparedRows, Done, Answers, Memory,
 )  # fmt: skip
 OPS: dict[str, type[Any]] = {cls.__name__: cls for cls in _CLASSES}
@@ -211,6 +218,7 @@ def encode(message: Message) -> bytes:
 
 _NESTED: dict[str, dict[str, type[Any]]] = {
     "Prepare": {"items": Item},
+    "Fetch": {"items": Item},
     "PrepareRun": {"items": Item},
     "PreparedRows": {"items": PreparedItem, "failures": Failure},
     "Done": {"prepared": PreparedItem, "failures": Failure, "answers": Answer},

@@ -13,10 +13,11 @@ from ..broker.blocking import BlockingExecutor
 from ..broker.errors import DeniedError
 from ..broker.requests import Recovered
 from ..wire.deployment import Deployment
-from ..wire.errors import ServerError
+from ..wire.errors import ErrorBody, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.liveness import LivenessWatch
 from ..wire.work import parse_work
+from .blobs import Placed, in_portions, lies_in_blob, read_blobs
 from .context import WorkerContext
 from .held import Lane, RecoveredEntry
 from .stream_order import placement_of
@@ -35,6 +36,9 @@ class Heir(Protocol):
 
     def hold_recovered(self, lane: Lane, entries: Sequence[RecoveredEntry]) -> None:
         """Take entries over."""
+
+    def refuse(self, lane: Lane, refused: Sequence[tuple[Placed, ErrorBody]]) -> None:
+        """Take entries over that cannot be run, and answer them so."""
 
     def report_unreadable(self, what: str) -> None:
         """An entry was not written by a router."""
@@ -133,10 +137,26 @@ class Recovery:
                 if (entry := self._read(stream, found)) is not None
             ]
             if entries:
-                self._heir.hold_recovered(lane, entries)
+                self._hand_over(keys, lane, entries)
                 self._context.events.emit(
                     "worker.took_over", worker=gone, model=keys.model, count=len(entries)
                 )
+
+    def _hand_over(self, keys: ModelKeys, lane: Lane, entries: Sequence[RecoveredEntry]) -> None:
+        """Give entries to the heir, a few at a time where their inputs are still to be read."""
+        most = lane.record.limits.max_request_bytes
+        self._heir.hold_recovered(lane, [one for one in entries if not lies_in_blob(one.entry)])
+        for portion in in_portions([one for one in entries if lies_in_blob(one.entry)]):
+            placed = [(one.placement, one.entry) for one in portion]
+            found, refused = read_blobs(self._executor, keys, placed, most)
+            inputs = {entry.entry_id: entry for _, entry in found}
+            held = [
+                one._replace(entry=inputs[one.entry.entry_id])
+                for one in portion
+                if one.entry.entry_id in inputs
+            ]
+            self._heir.hold_recovered(lane, held)
+            self._heir.refuse(lane, refused)
 
     def _read(self, stream: str, found: Recovered) -> RecoveredEntry | None:
         try:

@@ -7,8 +7,18 @@ import orjson
 
 from ..broker.requests import FinishItem
 from ..wire.errors import ErrorBody, kind_of
-from ..wire.limits import RESEND_WINDOW_MS
-from ..wire.reply import Envelope, Receipt, Usage, encode_answer, encode_error, status_of
+from ..wire.keys import ModelKeys
+from ..wire.limits import INLINE_BYTES_DEFAULT, RESEND_WINDOW_MS
+from ..wire.references import BLOB
+from ..wire.reply import (
+    Envelope,
+    Receipt,
+    Usage,
+    encode_answer,
+    encode_answer_at,
+    encode_error,
+    status_of,
+)
 from ..wire.states import State
 from .held import Ended, Held
 
@@ -17,14 +27,15 @@ _JOURNAL_EVERY = 100
 _OK = State.OK.value
 
 
-def finish_item(ended: Ended, worker: str, offset_ms: float) -> FinishItem:
+def finish_item(ended: Ended, keys: ModelKeys, worker: str, offset_ms: float) -> FinishItem:
     """The item for `finish`. `offset_ms` is server time minus monotonic time."""
     held, answer, _ = ended
     entry, limits = held.entry, held.lane.record.limits
     receipt = _receipt(ended, worker, offset_ms)
+    outputs = b""
     if answer is not None:
         status = _OK
-        reply = encode_answer(_envelope(held), answer.outputs, _usage(held), receipt)
+        reply, outputs = _answer(held, answer.outputs, keys, receipt)
     else:
         error = _error_body(ended)
         status = status_of(error.kind).value
@@ -42,7 +53,18 @@ def finish_item(ended: Ended, worker: str, offset_ms: float) -> FinishItem:
         result_ttl_ms,
         result_ttl_ms + timeout_ms + RESEND_WINDOW_MS,
         _journal_line(ended, status, receipt) if sampled else b"",
+        outputs,
+        entry.inputs_at == BLOB,
     )
+
+
+def _answer(held: Held, outputs: bytes, keys: ModelKeys, receipt: Receipt) -> tuple[bytes, bytes]:
+    """The reply, and the outputs that go under a key of their own where they are too large."""
+    envelope, usage = _envelope(held), _usage(held)
+    if len(outputs) <= INLINE_BYTES_DEFAULT:
+        return encode_answer(envelope, outputs, usage, receipt), b""
+    key = keys.outputs_blob(held.entry.tenant, held.entry.id)
+    return encode_answer_at(envelope, key, usage, receipt), outputs
 
 
 def _error_body(ended: Ended) -> ErrorBody:

@@ -16,9 +16,10 @@ from ..broker.blocking import BlockingExecutor
 from ..broker.commands import Command
 from ..service.lifecycle import guarded_thread
 from ..wire.deployment import VersionRecord
-from ..wire.errors import ServerError
+from ..wire.errors import ErrorBody, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.work import WorkEntry
+from .blobs import Placed
 from .context import WorkerContext
 from .device_unit import JOIN_S, RETRY_SETTLE_S, DeviceUnit, UnitKey
 from .heart import Heart
@@ -191,6 +192,13 @@ class Worker:
             unit = self.unit_of(lane)
             if unit is not None:  # else its version was dropped meanwhile: they stay pending
                 unit.hold(lane, entries)
+
+    def refuse(self, lane: Lane, refused: Sequence[tuple[Placed, ErrorBody]]) -> None:
+        """Take entries over that cannot be run, and answer them so."""
+        with self.lock:
+            unit = self.unit_of(lane)
+            if unit is not None:
+                unit.refuse(lane, refused)
 
     def room_of(self, lane: Lane) -> int:
         """Rows that a lane may take now."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from ..broker import fleet, requests
+from ..broker import fleet
 from ..broker.blocking import BlockingExecutor
 from ..wire.deployment import Deployment, Limits, VersionRecord, check_limit, limits_from_wire
 from ..wire.errors import BatchfleetError, ErrorKind, RequestError, SettingsError
@@ -19,6 +19,7 @@ from ..wire.names import require_name, shown
 
 _LIMIT_NAMES = frozenset(item.name for item in fields(Limits))
 _OVERRIDE = "set:"
+_DRAINING = "draining:"
 
 
 class OpenRequestsError(BatchfleetError):
@@ -126,41 +127,51 @@ def without_overrides(deploy_hash: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def streams_of(keys: ModelKeys, record: VersionRecord, overrides: Mapping[str, Any]) -> list[str]:
-    """The work streams that a version needs: for its own buckets, and for those that override them.
-
-    Both, so that taking an override back never finds a stream missing.
-    """
-    streams = fleet.queue_streams(keys, record)
+    """The work streams that a version needs with these overrides in force."""
+    limits = record.limits
     if "buckets" in overrides:
-        limits = limits_from_wire({"buckets": overrides["buckets"]}, record.limits)
-        streams += fleet.queue_streams(keys, replace(record, limits=limits))
-    return list(dict.fromkeys(streams))
+        limits = limits_from_wire({"buckets": overrides["buckets"]}, limits)
+    return fleet.queue_streams(keys, replace(record, limits=limits))
 
 
-def override(
-    operator: Operator, model: str, changes: Mapping[str, Any], *, forced: bool = False
-) -> Deployed:
+def override(operator: Operator, model: str, changes: Mapping[str, Any]) -> Deployed:
     """Override limits of a deployed model; a value of None takes an override back.
+
+    Buckets that go out of service drain: workers read them until they are empty.
 
     Raises:
         CallerError: `unknown_model`.
-        OpenRequestsError: requests wait in buckets that would go out of service; not if `forced`.
         SettingsError: what would then be in force is not allowed.
     """
     keys = operator.keys(model)
     before = operator.deploy_hash(model)
     after = with_changes(before, changes)
     was, would_be = require_deployment(model, before), require_deployment(model, after)
-    if not forced:
-        _refuse_to_strand(operator, _streams_in_force(keys, was), _streams_in_force(keys, would_be))
-    encoded = {
-        name: b"" if value is None else orjson.dumps(value) for name, value in changes.items()
+    changed = {
+        _OVERRIDE + name: b"" if value is None else orjson.dumps(value)
+        for name, value in changes.items()
     }
+    streams = [
+        stream
+        for record in would_be.versions.values()
+        for stream in fleet.queue_streams(keys, replace(record, draining=()))
+    ]
     command = fleet.configure(
-        keys, encoded, _streams_in_force(keys, would_be), operator.draw_nonce()
+        keys, {**changed, **draining_fields(was, would_be)}, streams, operator.draw_nonce()
     )
     epoch = operator.executor.run(command)
     return Deployed(model=model, version=was.stable, epoch=epoch)
+
+
+def draining_fields(was: Deployment, would_be: Deployment) -> dict[str, bytes]:
+    """The fields that list which buckets drain, for each version where that changes."""
+    found: dict[str, bytes] = {}
+    for version, record in would_be.versions.items():
+        before = was.versions[version]
+        left = sorted(set(before.edges) - set(record.limits.buckets))
+        if left != sorted(before.draining):
+            found[f"{_DRAINING}{version}"] = orjson.dumps(left) if left else b""
+    return found
 
 
 def with_changes(
@@ -190,24 +201,6 @@ def require_deployment(model: str, deploy_hash: Mapping[str, bytes]) -> Deployme
     return found
 
 
-def _streams_in_force(keys: ModelKeys, deployment: Deployment) -> list[str]:
-    return [
-        stream
-        for record in deployment.versions.values()
-        for stream in fleet.queue_streams(keys, record)
-    ]
-
-
-def _refuse_to_strand(operator: Operator, before: Sequence[str], after: Sequence[str]) -> None:
-    leaving = [stream for stream in before if stream not in set(after)]
-    held = sum(operator.executor.run_all([requests.stream_length(stream) for stream in leaving]))
-    if held:
-        raise OpenRequestsError(
-            f"{held} requests lie in buckets that would go out of service and would run into "
-            "their deadlines; wait for them, or say --force"
-        )
-
-
 def undeploy(operator: Operator, model: str, *, forced: bool = False) -> int:
     """Take a model out of service; returns how many open requests were forgotten by force.
 
@@ -234,10 +227,8 @@ def keys_to_remove(
     keys: ModelKeys, deploy_hash: Mapping[str, bytes], tenants: Iterable[str]
 ) -> list[str]:
     """Streams and bells of all versions and tenants of a model."""
-    overrides = overrides_in(deploy_hash)
-    own = require_deployment(keys.model, without_overrides(deploy_hash))
-    versions = own.versions.values()
-    streams = [stream for record in versions for stream in streams_of(keys, record, overrides)]
+    versions = require_deployment(keys.model, deploy_hash).versions.values()
+    streams = [stream for record in versions for stream in fleet.queue_streams(keys, record)]
     bells = [keys.bell(record.version) for record in versions]
     return [*streams, *bells, *(keys.ingress(tenant) for tenant in tenants)]
 
@@ -266,6 +257,8 @@ def _parse_limit(name: str, text: str) -> Any:
 def _parse_value(name: str, text: str) -> Any:
     if name == "buckets":
         return [_parse_number(part) for part in text.split(",")]
+    if name == "input_prefixes":
+        return text.split(",")
     return _parse_number(text)
 
 
@@ -284,7 +277,9 @@ def copy_of_record(
 ) -> bytes:
     """The deploy record as JSON, for the copy on shared storage."""
     plain: dict[str, Any] = {
-        name: orjson.loads(value) if name.startswith((_OVERRIDE, "version:")) else value.decode()
+        name: orjson.loads(value)
+        if name.startswith((_OVERRIDE, _DRAINING, "version:"))
+        else value.decode()
         for name, value in deploy_hash.items()
     }
     plain |= {"namespace": namespace, "tenants": list(tenants)}

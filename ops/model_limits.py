@@ -9,6 +9,7 @@ from .deployment import overrides_in, require_deployment, without_overrides
 
 _OTHER_MEANINGS = {
     "truncate": "what becomes of a longer row: 'end' cuts it, 'refuse' answers too_long",
+    "input_prefixes": "URLs under which inputs_at may point; each ends with a slash",
     "buckets": "upper edges of the length buckets, in tokens",
 }
 

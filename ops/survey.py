@@ -140,7 +140,7 @@ def _survey_version(
 ) -> VersionStatus:
     streams = fleet.queue_streams(keys, record)
     lengths = executor.run_all([requests.stream_length(stream) for stream in streams])
-    entries = dict.fromkeys(record.limits.buckets, 0)
+    entries = dict.fromkeys(record.edges, 0)
     for stream, length in zip(streams, lengths, strict=True):
         entries[int(stream.rpartition(":")[2])] += length
     return VersionStatus(

@@ -5,7 +5,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
@@ -20,8 +20,9 @@ from ..wire.names import require_name
 from ..wire.reply import Reply, decode_reply
 from ..wire.states import State
 from .back_off import BackOff
-from .errors import ClientClosedError
-from .ingress import Ingress
+from .blobs import may_have_blobs, with_outputs
+from .errors import ClientClosedError, unknown_model
+from .ingress import Entry, Ingress, NotAddedError, check_added
 from .options import NO_OPTIONS, OptionFields, Options, RequestIds, patience_s
 from .removal import ReplyRemover
 from .result import Handle, HandleLike, Result, as_handle
@@ -33,23 +34,6 @@ CONCURRENCY_MAX = 10_000
 _MODELS_MAX = 1024
 # How many answers `map` holds back while the next one in order is still running.
 _AHEAD = 4
-
-
-class _NotAddedError(Exception):
-    """The server did not say that it added a request.
-
-    `answer` is the error that came instead; None = there is no such stream.
-    """
-
-    def __init__(self, answer: ServerError | None) -> None:
-        super().__init__(answer)
-        self.answer = answer
-
-
-def _check_added(future: "asyncio.Future[Reply]", answer: Any) -> None:
-    """Look at the answer to an XADD; its caller waits for the reply, so only a failure matters."""
-    if type(answer) is not bytes and not future.done():
-        future.set_exception(_NotAddedError(answer))
 
 
 class AsyncClient:
@@ -110,9 +94,9 @@ class AsyncClient:
             ClientClosedError: closed.
         """
         options = Options(**fields) if fields else NO_OPTIONS
-        keys, request_id, packed = self._prepare(model, inputs, options)
-        entry_id = await self._add(keys, packed, options.patience_s)
-        return Handle(model, request_id, entry_id, options.timeout_ms)
+        entry = self._prepare(model, inputs, options)
+        added = await self._add(entry, options.patience_s)
+        return Handle(model, entry.request_id, added, options.timeout_ms)
 
     async def result(self, handle: HandleLike, timeout_s: float | None = None) -> Result:
         """Wait for the answer to a submitted request.
@@ -135,7 +119,7 @@ class AsyncClient:
             await self._waiter.confirm(keys, known.id, seconds)
         try:
             self._waiter.look(wait)
-            return self._hand_over(keys, await wait.future)
+            return await self._hand_over(keys, await wait.future)
         finally:
             self._waiter.forget(wait)
 
@@ -145,19 +129,21 @@ class AsyncClient:
         Arguments are those of `submit`, errors those of `submit` and `result`.
         """
         options = Options(**fields) if fields else NO_OPTIONS
-        keys, request_id, packed = self._prepare(model, inputs, options)
-        within_s = options.patience_s
-        while (wait := self._waiter.expect(keys, request_id, within_s)) is None:
-            await self._waiter.confirm(keys, request_id, within_s)
+        entry = self._prepare(model, inputs, options)
+        keys, within_s = entry.keys, options.patience_s
+        while (wait := self._waiter.expect(keys, entry.request_id, within_s)) is None:
+            await self._waiter.confirm(keys, entry.request_id, within_s)
         try:
-            self._executor.post(packed, wait.future, _check_added)
+            if (store := entry.store) is not None:
+                await self._twice(lambda: self._executor.run_packed(store), within_s)
+            self._executor.post(entry.add, wait.future, check_added)
             if options.id is not None:
                 self._waiter.look(wait, is_repeat=True)
             try:
                 reply = await wait.future
-            except _NotAddedError as failed:
-                reply = await self._add_again(failed.answer, packed, wait, within_s)
-            return self._hand_over(keys, reply)
+            except NotAddedError as failed:
+                reply = await self._add_again(failed.answer, entry, wait, within_s)
+            return await self._hand_over(keys, reply)
         finally:
             self._waiter.forget(wait)
 
@@ -170,7 +156,7 @@ class AsyncClient:
             requests.reply(keys, self._tenant, known.id),
         )
         if raw is not None:
-            return self._hand_over(keys, _decode(raw, known.id))
+            return await self._hand_over(keys, _decode(raw, known.id))
         if status is not None:
             text = f"{known.id} finished as {status}; its reply was handed over or has expired"
             raise RequestError.of(ErrorKind.UNKNOWN_REQUEST, text)
@@ -258,13 +244,11 @@ class AsyncClient:
                 task.cancel()
             await asyncio.gather(*window, return_exceptions=True)
 
-    def _prepare(self, model: str, inputs: Any, options: Options) -> tuple[ModelKeys, str, bytes]:
-        """Keys of the model, the request's id, and the command that adds it."""
+    def _prepare(self, model: str, inputs: Any, options: Options) -> Entry:
         if self._is_closed:
             raise ClientClosedError("the client was closed")
-        ingress = self._ingress(model)
         request_id = self._ids.new() if options.id is None else require_name("id", options.id)
-        return ingress.keys, request_id, ingress.pack(options, request_id, inputs)
+        return self._ingress(model).pack(options, request_id, inputs)
 
     def _keys_of(self, handle: Handle) -> ModelKeys:
         if self._is_closed:
@@ -275,27 +259,35 @@ class AsyncClient:
     def _open_ingress(self, model: str) -> Ingress:
         return Ingress(ModelKeys(self._namespace, require_name("model", model)), self._tenant)
 
-    async def _add(self, keys: ModelKeys, packed: bytes, within_s: float) -> bytes:
-        try:
-            entry_id = await self._executor.run_packed(packed)
-        except ServerError as error:
-            await self._recover(error, within_s)
-            entry_id = await self._executor.run_packed(packed)
+    async def _add(self, entry: Entry, within_s: float) -> bytes:
+        entry_id = await self._twice(lambda: self._send(entry), within_s)
         if entry_id is None:
-            raise self._unknown_model(keys)
+            raise await self._unknown_model(entry)
         return bytes(entry_id)
 
+    async def _send(self, entry: Entry) -> Any:
+        if entry.store is not None:
+            await self._executor.run_packed(entry.store)
+        return await self._executor.run_packed(entry.add)
+
+    async def _twice(self, send: Callable[[], Awaitable[Any]], within_s: float) -> Any:
+        """What `send` returns, tried again where the connection broke."""
+        try:
+            return await send()
+        except ServerError as error:
+            await self._recover(error, within_s)
+            return await send()
+
     async def _add_again(
-        self, answer: ServerError | None, packed: bytes, wait: Wait, within_s: float
+        self, answer: ServerError | None, entry: Entry, wait: Wait, within_s: float
     ) -> Reply:
         """The reply to a request that was not added as far as we know."""
-        keys = wait.entry.channel.keys
         if answer is None:
-            raise self._unknown_model(keys) from None
+            raise await self._unknown_model(entry) from None
         self._waiter.renew(wait, within_s)
         if not wait.future.done():
             await self._recover(answer, within_s)
-            await self._add(keys, packed, within_s)
+            await self._add(entry, within_s)
         return await wait.future
 
     async def _recover(self, error: ServerError, within_s: float) -> None:
@@ -311,12 +303,12 @@ class AsyncClient:
             raise error from None
         await self._wait_until_reachable(within_s)
 
-    def _unknown_model(self, keys: ModelKeys) -> RequestError:
-        return RequestError.of(
-            ErrorKind.UNKNOWN_MODEL,
-            f"{keys.model} is not deployed in namespace {keys.namespace} for tenant "
-            f"{self._tenant}; `batchfleet deploy {keys.model}/VERSION`",
-        )
+    async def _unknown_model(self, entry: Entry) -> RequestError:
+        if entry.store is not None:
+            await self._executor.run(
+                requests.forget_blob(entry.keys, self._tenant, entry.request_id)
+            )
+        return unknown_model(entry.keys, self._tenant)
 
     async def _wait_until_reachable(self, within_s: float) -> None:
         back_off = BackOff()
@@ -345,9 +337,11 @@ class AsyncClient:
                 raise answer
         return answers
 
-    def _hand_over(self, keys: ModelKeys, reply: Reply) -> Result:
+    async def _hand_over(self, keys: ModelKeys, reply: Reply) -> Result:
+        if reply.outputs_at is not None:
+            reply = await with_outputs(self._executor, keys, self._tenant, reply)
         if not self._keep:
-            self._remover.add(keys, reply.id)
+            self._remover.add(keys, reply.id, with_blobs=may_have_blobs(reply))
         error = reply.to_error()
         if error is not None:
             raise error

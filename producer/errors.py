@@ -7,7 +7,8 @@
 Neither ends the request: it goes on in the fleet.
 """
 
-from ..wire.errors import BatchfleetError
+from ..wire.errors import BatchfleetError, ErrorKind, RequestError
+from ..wire.keys import ModelKeys
 
 
 class WaitTimeoutError(BatchfleetError):
@@ -19,3 +20,12 @@ class WaitTimeoutError(BatchfleetError):
 
 class ClientClosedError(BatchfleetError):
     """The client was closed; requests that it had submitted go on in the fleet."""
+
+
+def unknown_model(keys: ModelKeys, tenant: str) -> RequestError:
+    """The error of a request whose model has no ingress stream for this tenant."""
+    return RequestError.of(
+        ErrorKind.UNKNOWN_MODEL,
+        f"{keys.model} is not deployed in namespace {keys.namespace} for tenant {tenant}; "
+        f"`batchfleet deploy {keys.model}/VERSION`",
+    )

@@ -19,18 +19,19 @@ class ReplyRemover:
     def __init__(self, executor: LoopingExecutor, tenant: str) -> None:
         self._executor = executor
         self._tenant = tenant
-        # By model. Ids in a dict for its order, and since several callers may wait for one reply.
-        self._gathered: dict[str, tuple[ModelKeys, dict[str, None]]] = {}
+        # By model. Ids in a dict for its order, and since several callers may wait for one reply;
+        # the value says whether something may lie under the request's blob keys as well.
+        self._gathered: dict[str, tuple[ModelKeys, dict[str, bool]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._running: set[asyncio.Task[None]] = set()
 
-    def add(self, keys: ModelKeys, request_id: str) -> None:
-        """Remove this reply soon."""
+    def add(self, keys: ModelKeys, request_id: str, *, with_blobs: bool = False) -> None:
+        """Remove this reply soon, and what lies under the request's blob keys."""
         gathered = self._gathered.get(keys.model)
         if gathered is None:
             gathered = self._gathered[keys.model] = (keys, {})
         ids = gathered[1]
-        ids[request_id] = None
+        ids[request_id] = with_blobs
         if len(ids) == _BATCH_MAX:
             self._start()
         elif self._timer is None:
@@ -48,7 +49,8 @@ class ReplyRemover:
         gathered, self._gathered = self._gathered, {}
         for keys, ids in gathered.values():
             for batch in _batches(list(ids)):
-                command = requests.forget_replies(keys, self._tenant, batch)
+                with_blobs = [request_id for request_id in batch if ids[request_id]]
+                command = requests.forget_replies(keys, self._tenant, batch, with_blobs)
                 # A reply that cannot be removed expires by itself; nobody waits for this.
                 with suppress(ServerError):
                     await self._executor.run(command)

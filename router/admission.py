@@ -8,6 +8,7 @@ from ..wire.codec import JSON
 from ..wire.deployment import VersionRecord
 from ..wire.errors import ErrorBody, ErrorKind, RequestError
 from ..wire.keys import ModelKeys
+from ..wire.references import BLOB, require_allowed
 from ..wire.reply import Envelope, encode_error
 from ..wire.request import Request, find_id, parse_request, salvage
 from ..wire.work import work_fields
@@ -104,6 +105,8 @@ def _choose_version(request: Request, situation: Situation) -> VersionRecord:
         raise RequestError.of(
             ErrorKind.BUSY, "the server's memory is full", retry_after_ms=situation.retry_after_ms
         )
+    if request.inputs_at not in (None, BLOB):
+        require_allowed(request.inputs_at, record.limits.input_prefixes)
     rows_max = record.limits.max_rows_per_request
     if request.rows is not None and request.rows > rows_max:
         raise RequestError.of(
@@ -115,7 +118,11 @@ def _choose_version(request: Request, situation: Situation) -> VersionRecord:
 def _place(
     entry_id: bytes, request: Request, tenant: str, keys: ModelKeys, record: VersionRecord
 ) -> AcceptItem:
-    length = request.length or record.length_of(len(request.inputs), request.rows or 1)
+    if request.inputs_at is not None and request.inputs_bytes is None:
+        # Nobody has said how large they are: room is made for the largest.
+        request = request._replace(inputs_bytes=record.limits.max_request_bytes)
+    size = request.inputs_bytes if request.inputs_at is not None else len(request.inputs)
+    length = request.length or record.length_of(size or 0, request.rows or 1)
     # By place: names would double the cost of what is done for each request.
     return AcceptItem(
         entry_id,
@@ -126,4 +133,6 @@ def _place(
         keys.bell(record.version),
         work_fields(request, tenant),
         request.inputs,
+        b"",
+        request.inputs_at or "",
     )

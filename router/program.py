@@ -21,7 +21,7 @@ from ..wire.keys import ModelKeys
 from .admission import Situation
 from .pace import Pace
 from .pump import BLOCK_MS, STREAMS_MAX, Pump, PumpStep
-from .sweeping import answer_abandoned, sweep_overdue
+from .sweeping import answer_abandoned, remove_buckets, sweep_overdue
 from .view import FleetView, UnservedWatch, read_view
 
 _PUMP_TIMEOUT_S = BLOCK_MS / 1000 + 10
@@ -122,6 +122,8 @@ class RouterProgram:
         }
         self._take_over(view)
         self._match_pumps(stop)
+        for model in view.models.values():
+            remove_buckets(executor, model)
 
     def _accepted(self, keys: ModelKeys) -> int:
         """Requests of a model that this router has accepted so far."""
@@ -148,7 +150,7 @@ class RouterProgram:
             self._events.emit("model.record_unreadable", model=name, reason=view.faults[name])
         for name, model in view.models.items():
             before = self._view.models.get(name)
-            if before is None or before.deployment.epoch != model.deployment.epoch:
+            if before is None or before.deployment.nonce != model.deployment.nonce:
                 self._events.emit(
                     "model.deployed",
                     model=name,

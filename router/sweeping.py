@@ -61,6 +61,16 @@ def answer_abandoned(executor: BlockingExecutor, view: ModelView, version: str) 
     return answered
 
 
+def remove_buckets(executor: BlockingExecutor, view: ModelView) -> int:
+    """Remove the streams of buckets that have drained; returns of how many."""
+    commands = [
+        fleet.remove_bucket(view.keys, record.version, edge)
+        for record in view.deployment.versions.values()
+        for edge in record.draining
+    ]
+    return sum(executor.run(command) for command in commands)
+
+
 def _pages(executor: BlockingExecutor, stream: str) -> Iterator[list[requests.Entry]]:
     start = _START
     while True:
@@ -82,6 +92,7 @@ def _ended(envelope: Envelope, error: ErrorBody, limits: Limits) -> FinishItem:
         status=status_of(error.kind).value,
         result_ttl_ms=limits.result_ttl_ms,
         tombstone_ttl_ms=limits.result_ttl_ms + limits.timeout_ms + RESEND_WINDOW_MS,
+        has_blob=True,  # perhaps: it is removed unseen
     )
 
 

@@ -151,6 +151,18 @@ def decode_reply_map(raw: bytes) -> dict[str, Any]:
     return body
 
 
+def decode_outputs(raw: bytes) -> Any:
+    """Decode outputs that lie under a key of their own, in either encoding.
+
+    Raises:
+        ValueError: they are no list in JSON or msgpack.
+    """
+    body = orjson.loads(raw) if raw[:1] == b"[" else msgpack.unpackb(raw)
+    if not isinstance(body, list):
+        raise ValueError("outputs are a list of tensors")  # noqa: TRY004 - wrong data
+    return body
+
+
 def is_whole_reply(item: bytes) -> bool:
     """Tell a whole reply from a bare id inside a notification.
 

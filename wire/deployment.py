@@ -1,13 +1,14 @@
 """The deploy record: what a model may do, as routers and workers see it.
 
 The hash `ns:{m}:deploy` holds one field `version:<name>` a version (JSON: signature, length rule
-and limits copied from the manifest), `set:<limit>` for each limit that the operator overrides, and
-`stable`, `canary`, `weight`, `epoch`, `nonce`, `intake`. It is the only source at run time.
+and limits copied from the manifest), `draining:<name>` where buckets of it went out of service,
+`set:<limit>` for each limit that the operator overrides, and `stable`, `canary`, `weight`, `epoch`,
+`nonce`, `intake`. It is the only source at run time.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from math import ceil, isfinite
+from math import ceil
 from typing import Any
 
 import orjson
@@ -15,6 +16,8 @@ import orjson
 from . import limits as ceiling
 from .errors import SettingsError
 from .names import is_name, shown
+from .reading import as_map, from_json, ratio, text_in, whole_numbers
+from .references import is_prefix
 
 TRUNCATE_POLICIES = ("end", "refuse")
 INTAKES = ("open", "hold", "refuse")
@@ -74,6 +77,7 @@ class Limits:
     postprocess_ms: int = 10_000
     truncate: str = "refuse"
     buckets: tuple[int, ...] = _NO_LENGTH_BUCKETS
+    input_prefixes: tuple[str, ...] = ()
 
     def to_wire(self) -> dict[str, Any]:
         """The map that goes into a manifest or a deploy record."""
@@ -92,13 +96,15 @@ def check_limit(name: str, value: Any) -> Any:
     """
     if name == "buckets":
         return _check_buckets(value)
+    if name == "input_prefixes":
+        return _check_prefixes(value)
     if name == "truncate":
         if value not in TRUNCATE_POLICIES:
             raise SettingsError(f"truncate is {shown(str(value))}; use 'end' or 'refuse'")
         return value
     row = LIMIT_ROWS.get(name)
     if row is None:
-        known = ", ".join(sorted([*LIMIT_ROWS, "buckets", "truncate"]))
+        known = ", ".join(sorted([*LIMIT_ROWS, "buckets", "input_prefixes", "truncate"]))
         raise SettingsError(f"there is no limit named {shown(name)}; there are: {known}")
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SettingsError(f"{name} is {shown(str(value))}, which is not a number")
@@ -118,6 +124,16 @@ def _check_buckets(value: Any) -> tuple[int, ...]:
             f"buckets are {shown(str(value))}; they must be 1 to 64 rising whole numbers"
         )
     return tuple(edges)
+
+
+def _check_prefixes(value: Any) -> tuple[str, ...]:
+    is_list = isinstance(value, list | tuple) and len(value) <= ceiling.INPUT_PREFIXES_MAX
+    if not is_list or not all(isinstance(text, str) and is_prefix(text) for text in value):
+        raise SettingsError(
+            f"input_prefixes are {shown(str(value))}; they must be up to "
+            f"{ceiling.INPUT_PREFIXES_MAX} URLs that end with a slash"
+        )
+    return tuple(value)
 
 
 def limits_from_wire(values: Mapping[str, Any], base: Limits | None = None) -> Limits:
@@ -201,7 +217,7 @@ class Signature:
             SettingsError: an entry is ill-formed.
         """
         return Signature(
-            inputs=_specs(_as_map("signature", wire).get("inputs", ())),
+            inputs=_specs(as_map("signature", wire).get("inputs", ())),
             outputs=_specs(wire.get("outputs", ())),
         )
 
@@ -212,18 +228,13 @@ def _specs(listed: Any) -> tuple[TensorSpec, ...]:
     return tuple(TensorSpec.from_wire(spec) for spec in listed)
 
 
-def _as_map(what: str, value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise SettingsError(f"{what} is a {type(value).__name__}, not a map")
-    return value
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionRecord:
     """What the fleet knows of one version without opening its folder.
 
     `bytes_per_token` is the published ratio from which a router estimates a length; 0 means that
-    the model has no length rule and all its requests share the one bucket 0.
+    the model has no length rule and all its requests share the one bucket 0. `draining` are edges
+    of buckets that went out of service, in whose streams something may still lie.
     """
 
     version: str
@@ -234,6 +245,12 @@ class VersionRecord:
     bytes_per_token: float = 0.0
     signature: Signature = field(default_factory=Signature)
     limits: Limits = field(default_factory=Limits)
+    draining: tuple[int, ...] = ()
+
+    @property
+    def edges(self) -> tuple[int, ...]:
+        """Edges of all buckets whose streams are read: those in service, and those draining."""
+        return (*self.limits.buckets, *self.draining)
 
     def to_wire(self) -> bytes:
         """JSON, the value of the field `version:<name>`."""
@@ -259,15 +276,15 @@ class VersionRecord:
         Raises:
             SettingsError: not a record, or one with a value out of its range.
         """
-        wire = _as_map("a version's record", _from_json("a version's record", raw))
-        limits = limits_from_wire(_known_limits(_as_map("limits", wire.get("limits", {}))))
+        wire = as_map("a version's record", from_json("a version's record", raw))
+        limits = limits_from_wire(_known_limits(as_map("limits", wire.get("limits", {}))))
         return VersionRecord(
-            version=_text_in(wire, "version"),
-            runtime=_text_in(wire, "runtime", ""),
-            environment=_text_in(wire, "environment", ""),
-            device=_text_in(wire, "device", "any"),
-            lineage=_text_in(wire, "lineage", ""),
-            bytes_per_token=_ratio(wire.get("bytes_per_token", 0.0)),
+            version=text_in(wire, "version"),
+            runtime=text_in(wire, "runtime", ""),
+            environment=text_in(wire, "environment", ""),
+            device=text_in(wire, "device", "any"),
+            lineage=text_in(wire, "lineage", ""),
+            bytes_per_token=ratio(wire.get("bytes_per_token", 0.0)),
             signature=Signature.from_wire(wire.get("signature", {})),
             limits=limits_from_wire(_known_limits(overrides), limits),
         )
@@ -285,30 +302,9 @@ class VersionRecord:
         return next((edge for edge in edges if length <= edge), edges[-1])
 
 
-def _from_json(what: str, raw: bytes) -> Any:
-    try:
-        return orjson.loads(raw)
-    except ValueError as error:
-        raise SettingsError(f"{what} is not JSON: {error}") from error
-
-
 def _known_limits(values: Mapping[str, Any]) -> dict[str, Any]:
     known = {item.name for item in fields(Limits)}
     return {name: value for name, value in values.items() if name in known}
-
-
-def _text_in(wire: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    value = wire.get(name, default)
-    if not isinstance(value, str):
-        raise SettingsError(f"{name} of a version's record is not a text")
-    return value
-
-
-def _ratio(value: Any) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not isfinite(value) or value < 0:
-        raise SettingsError(f"bytes_per_token is {shown(str(value))}; it must be 0 or more")
-    return float(value)
 
 
 # `{"text": []}` around the rows, and quotes with a comma around each.
@@ -343,14 +339,14 @@ class Deployment:
         if "stable" not in raw:
             return None
         overrides = {
-            name.removeprefix("set:"): _from_json(name, value)
+            name.removeprefix("set:"): from_json(name, value)
             for name, value in raw.items()
             if name.startswith("set:")
         }
         versions = {
-            name.removeprefix("version:"): VersionRecord.from_wire(value, overrides)
-            for name, value in raw.items()
-            if name.startswith("version:") and is_name(name.removeprefix("version:"))
+            name: _read_version(name, raw, overrides)
+            for name in (name.removeprefix("version:") for name in raw if name[:8] == "version:")
+            if is_name(name)
         }
         stable = raw["stable"].decode(errors="replace")
         if any(name != record.version for name, record in versions.items()):
@@ -366,6 +362,17 @@ class Deployment:
             versions=versions,
             overrides=overrides,
         )
+
+
+def _read_version(
+    name: str, raw: Mapping[str, bytes], overrides: Mapping[str, Any]
+) -> VersionRecord:
+    record = VersionRecord.from_wire(raw[f"version:{name}"], overrides)
+    listed = raw.get(f"draining:{name}")
+    if listed is None:
+        return record
+    edges = whole_numbers("the list of draining buckets", listed)
+    return replace(record, draining=tuple(e for e in edges if e not in record.limits.buckets))
 
 
 def _epoch(raw: bytes) -> int:

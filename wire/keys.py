@@ -108,6 +108,14 @@ class ModelKeys:
         """The reply key: a list with exactly one terminal item."""
         return f"{self.prefix}re:{tenant}:{request_id}"
 
+    def blob(self, tenant: str, request_id: str) -> str:
+        """String with the inputs of a request that are too large for its entry."""
+        return f"{self.prefix}blob:{tenant}:{request_id}"
+
+    def outputs_blob(self, tenant: str, request_id: str) -> str:
+        """String with the outputs of a request that are too large for its reply."""
+        return f"{self.prefix}blob:{tenant}:{request_id}:out"
+
     def channel(self, tenant: str, request_id: str) -> str:
         """Sharded channel for notifications about ids with the same first characters."""
         return f"{self.prefix}done:{tenant}:{request_id[:NOTIFY_PREFIX_LENGTH]}"

@@ -18,6 +18,8 @@ PARAMETERS_BYTES_MAX = 4096
 OUTPUT_NAMES_MAX = 64
 TENSORS_MAX = 64
 WARNINGS_MAX = 8
+REFERENCE_BYTES_MAX = 2048
+INPUT_PREFIXES_MAX = 32
 
 # Bodies. Redis itself would take 512 MB; every byte is copied three times on its way.
 INPUTS_BYTES_MAX = 16 * 1024 * 1024
@@ -35,6 +37,8 @@ RESULT_TTL_MS_MAX = 86_400_000
 REFUSAL_TTL_MS = 30_000
 # A client or proxy may send an entry again this long after the first try.
 RESEND_WINDOW_MS = 10_000
+# A blob outlives whatever points to it by so much.
+BLOB_MARGIN_MS = 10_000
 
 # One call of a script. Long calls block every other client of the server.
 ACCEPT_ITEMS_MAX = 64

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from .codec import decode_reply_map, encode_body, join_map
 from .errors import ErrorBody, ErrorKind, RequestError, kind_of
+from .references import BLOB_SCHEME
 from .states import State
 
 
@@ -114,10 +115,20 @@ class Envelope(NamedTuple):
 
 def encode_answer(envelope: Envelope, outputs: bytes, usage: Usage, receipt: Receipt) -> bytes:
     """A reply with status `ok`; `outputs` are encoded already, in the envelope's `accept`."""
+    return join_map(_answer_head(envelope, usage, receipt), "outputs", outputs, envelope.accept)
+
+
+def encode_answer_at(envelope: Envelope, key: str, usage: Usage, receipt: Receipt) -> bytes:
+    """A reply with status `ok` whose outputs lie under a key of their own."""
+    head = _answer_head(envelope, usage, receipt)
+    return encode_body({**head, "outputs_at": BLOB_SCHEME + key}, envelope.accept)
+
+
+def _answer_head(envelope: Envelope, usage: Usage, receipt: Receipt) -> dict[str, Any]:
     head = envelope.head(_OK)
     head["usage"] = usage.to_wire()
     head["receipt"] = receipt.to_wire()
-    return join_map(head, "outputs", outputs, envelope.accept)
+    return head
 
 
 # Looked up once: an enum's `value` costs as much as the rest of the head.
@@ -144,7 +155,10 @@ def encode_error(envelope: Envelope, error: ErrorBody, receipt: Receipt | None =
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A decoded reply. `outputs` are still in wire form; `wire/tensors.py` turns them to arrays."""
+    """A decoded reply. `outputs` are still in wire form; `wire/tensors.py` turns them to arrays.
+
+    Where `outputs_at` says where they lie (`blob:` and a key), `outputs` are None.
+    """
 
     id: str
     tenant: str
@@ -152,6 +166,7 @@ class Reply:
     model: str
     version: str
     outputs: Any = None
+    outputs_at: str | None = None
     error: Mapping[str, Any] | None = None
     meta: str | None = None
     trace_id: str | None = None
@@ -197,6 +212,7 @@ def decode_reply(raw: bytes) -> Reply:
             model=wire.get("model", ""),
             version=wire.get("version", ""),
             outputs=wire.get("outputs"),
+            outputs_at=wire.get("outputs_at"),
             error=error,
             meta=wire.get("meta"),
             trace_id=wire.get("trace_id"),

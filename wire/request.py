@@ -14,15 +14,19 @@ from .codec import CONTENT_TYPES, JSON, MSGPACK
 from .errors import ErrorKind, RequestError
 from .keys import PRIORITIES
 from .names import RULE, is_name, is_name_bytes, shown
+from .references import read_reference
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class Request(NamedTuple):
-    """A request entry whose headers are in order. Absent fields are None."""
+    """A request entry whose headers are in order. Absent fields are None.
+
+    Either `inputs` hold something or `inputs_at` says where they lie.
+    """
 
     id: str
-    inputs: bytes
+    inputs: bytes = b""
     content_type: str = JSON
     accept: str | None = None
     version: str | None = None
@@ -36,11 +40,15 @@ class Request(NamedTuple):
     truncate: str | None = None
     meta: str | None = None
     traceparent: str | None = None
+    inputs_at: str | None = None
+    inputs_bytes: int | None = None
     warnings: tuple[str, ...] = ()
 
     def to_fields(self) -> list[bytes]:
         """The flat field list of an ingress entry, as `XADD` takes it."""
-        flat = [b"id", self.id.encode(), b"inputs", self.inputs]
+        flat = [b"id", self.id.encode()]
+        if self.inputs_at is None:
+            flat += (b"inputs", self.inputs)
         for name in _SENT_FIELDS:
             value = getattr(self, name)
             if value is not None and value != _SENT_DEFAULTS.get(name):
@@ -63,6 +71,8 @@ _SENT_FIELDS = (
     "truncate",
     "meta",
     "traceparent",
+    "inputs_at",
+    "inputs_bytes",
 )
 _SENT_DEFAULTS = {"content_type": JSON, "priority": "normal"}
 
@@ -165,12 +175,13 @@ _READ: dict[str, Callable[[bytes], Any]] = {
     "meta": _read_meta,
     "traceparent": _read_traceparent,
     "inputs": bytes,
+    "inputs_at": read_reference,
+    "inputs_bytes": _read_int("inputs_bytes", 1, limits.INPUTS_BYTES_MAX),
 }
 
 # Fields of the contract whose feature is not served yet. They are refused, not ignored: a caller
 # that asks for a session must not get an answer without one.
 RESERVED = (
-    "inputs_at",
     "session",
     "end",
     "stream",
@@ -219,7 +230,7 @@ def parse_request(flat: Sequence[bytes], max_request_bytes: int) -> Request:
 
     Args:
         flat: field, value, field, value … as the server returns them.
-        max_request_bytes: the deployment's bound on `inputs`.
+        max_request_bytes: the deployment's bound on `inputs`, wherever they lie.
 
     Raises:
         CallerError: `bad_request` (too many fields, a field twice, a reserved or ill-formed one),
@@ -252,12 +263,15 @@ def _first_repeat(names: Sequence[bytes]) -> str:
 def _assemble(values: dict[str, Any], unknown: list[bytes], max_request_bytes: int) -> Request:
     if "id" not in values:
         raise _bad("field id is missing")
-    inputs = values.get("inputs")
-    if not inputs:
+    is_elsewhere = "inputs_at" in values
+    if is_elsewhere and "inputs" in values:
+        raise _bad("inputs and inputs_at exclude each other")
+    if not values.get("inputs") and not is_elsewhere:
         raise _bad("field inputs is missing or empty")
-    if len(inputs) > max_request_bytes:
+    size = values.get("inputs_bytes", 0) if is_elsewhere else len(values["inputs"])
+    if size > max_request_bytes:
         raise RequestError.of(
-            ErrorKind.TOO_LARGE, f"inputs are {len(inputs)} bytes; {max_request_bytes} are allowed"
+            ErrorKind.TOO_LARGE, f"inputs are {size} bytes; {max_request_bytes} are allowed"
         )
     values.pop("v", None)
     if values.get("traceparent", "") is None:

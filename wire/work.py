@@ -1,8 +1,8 @@
 """The work entry: what a router writes for a worker into the stream of a bucket.
 
 `id` and `tenant` come first because the scripts read them by place; `accept` adds `deadline` and
-`inputs` at the end. Everything else is written only where it differs from the default, since each
-waiting request costs memory in the server.
+`inputs` (or `inputs_at`) at the end. Everything else is written only where it differs from the
+default, since each waiting request costs memory in the server.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,6 +23,7 @@ _CARRIED = tuple(
         "truncate",
         "meta",
         "traceparent",
+        "inputs_bytes",
     )
 )
 
@@ -31,7 +32,7 @@ class WorkEntry(NamedTuple):
     """One accepted request in a worker's hands.
 
     `deadline_ms` is server time; it is compared with the server's clock only. `entry_id` starts
-    with the server time of acceptance.
+    with the server time of acceptance. `inputs` are empty as long as they lie at `inputs_at`.
     """
 
     stream: str
@@ -50,6 +51,8 @@ class WorkEntry(NamedTuple):
     truncate: str | None = None
     meta: str | None = None
     traceparent: str | None = None
+    inputs_at: str | None = None
+    inputs_bytes: int | None = None
     warnings: tuple[str, ...] = ()
 
     @property
@@ -59,7 +62,7 @@ class WorkEntry(NamedTuple):
 
 
 def work_fields(request: Request, tenant: str) -> list[bytes]:
-    """The flat field list of a work entry without `inputs` and `deadline`, which `accept` adds."""
+    """The flat field list of a work entry without what `accept` adds."""
     flat = [b"id", request.id.encode(), b"tenant", tenant.encode()]
     if request.content_type != JSON:
         flat += (b"content_type", request.content_type.encode())
@@ -78,8 +81,8 @@ def _lines(raw: bytes) -> tuple[str, ...]:
 
 _READ: dict[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(("id", "tenant", "content_type", "accept", "outputs"), bytes.decode),
-    **dict.fromkeys(("truncate", "meta", "traceparent"), bytes.decode),
-    **dict.fromkeys(("result_ttl_ms", "timeout_ms", "rows"), int),
+    **dict.fromkeys(("truncate", "meta", "traceparent", "inputs_at"), bytes.decode),
+    **dict.fromkeys(("result_ttl_ms", "timeout_ms", "rows", "inputs_bytes"), int),
     **dict.fromkeys(("inputs", "parameters"), bytes),
     "warnings": _lines,
 }
@@ -98,6 +101,8 @@ def parse_work(stream: str, entry_id: bytes, flat: Sequence[bytes]) -> WorkEntry
         known = _READERS.get(flat[at])
         if known is not None:
             values[known[0]] = known[1](flat[at + 1])
+    if "inputs_at" in values:
+        values.setdefault("inputs", b"")
     values.setdefault("accept", values.get("content_type", JSON))
     try:
         return WorkEntry(**values)

@@ -13,7 +13,7 @@
 --       then for each item: ingress entry id, member of due, number of its queue (0 = none),
 --       time-out ms, refusal ('' = none), channel, number of fields and values that follow, these.
 --       The last four of them are: deadline, '', inputs, the inputs ('' = copy from the ingress
---       entry); the script fills in the deadline.
+--       entry), or in their place inputs_at, where they lie; the script fills in the deadline.
 -- RESULT {number of open requests, outcome of each item}
 --       OK        accepted              DUP    open or finished already; joins that one
 --       REFUSED   refusal written       BUSY   backlog full; nothing written, entry kept

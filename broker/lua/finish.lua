@@ -7,16 +7,18 @@
 -- wrong type or a missing stream spoils only its own item. Safe to repeat.
 --
 -- KEYS  1 due   2 journal   then the streams   then for each item: tombstone, reply key
+--       then blobs
 -- ARGV  1 worker ('' = nobody's entry: expired, cancelled, refused after accept)
 --       2 number of streams   3 number of items   4 journal lines kept
 --       5 size up to which a notification carries the whole reply
 --       then for each item: number of its stream (0 = none), entry id, member of due, reply,
 --       TTL of the reply ms, TTL of the tombstone ms, status, channel, id, journal line ('' = none)
+--       then for each blob: number of its item, content ('' = remove it), TTL ms
 -- RESULT outcome of each item: ANSWERED, CLOSED (somebody was first), NOT_MINE
 local due, journal, worker = KEYS[1], KEYS[2], ARGV[1]
 local streams, items = tonumber(ARGV[2]), tonumber(ARGV[3])
 local journal_max, whole_max = ARGV[4], tonumber(ARGV[5])
-local outcomes, over, channels, notes = {}, {}, {}, {}
+local outcomes, over, channels, notes, blobs = {}, {}, {}, {}, {}
 
 local function is_mine(stream, entry)
   local pending = redis.pcall('XPENDING', stream, 'worker', entry, entry, 1)
@@ -33,8 +35,17 @@ local function notify(channel, reply, id)
   list[#list + 1] = #reply <= whole_max and reply or id
 end
 
-local function answer(a, tombstone, reply)
+-- What the reply points to is there before the reply is.
+local function keep_blobs(item)
+  for _, blob in ipairs(blobs[item] or {}) do
+    if blob.content == '' then redis.call('UNLINK', blob.key)
+    else redis.call('SET', blob.key, blob.content, 'PX', blob.ttl) end
+  end
+end
+
+local function answer(item, a, tombstone, reply)
   if redis.call('ZREM', due, ARGV[a + 2]) ~= 1 then return 'CLOSED' end
+  keep_blobs(item)
   if redis.pcall('RPUSH', reply, ARGV[a + 3]) ~= 1 then
     redis.call('DEL', reply)
     redis.call('RPUSH', reply, ARGV[a + 3])
@@ -48,13 +59,20 @@ local function answer(a, tombstone, reply)
   return 'ANSWERED'
 end
 
-local a, k = 6, 3 + streams
+local a, k = 6 + 10 * items, 3 + streams + 2 * items
+while k <= #KEYS do
+  local item = tonumber(ARGV[a])
+  blobs[item] = blobs[item] or {}
+  table.insert(blobs[item], {key = KEYS[k], content = ARGV[a + 1], ttl = ARGV[a + 2]})
+  a, k = a + 3, k + 1
+end
+a, k = 6, 3 + streams
 for i = 1, items do
   local s = tonumber(ARGV[a])
   if s > 0 and not is_mine(KEYS[2 + s], ARGV[a + 1]) then
     outcomes[i] = 'NOT_MINE'
   else
-    outcomes[i] = answer(a, KEYS[k], KEYS[k + 1])
+    outcomes[i] = answer(i, a, KEYS[k], KEYS[k + 1])
     if s > 0 then
       over[s] = over[s] or {}
       table.insert(over[s], ARGV[a + 1])

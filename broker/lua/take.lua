@@ -33,6 +33,8 @@ local function weigh(fields)
   local rows = 1
   for i = 5, #fields, 2 do
     if fields[i] == 'rows' then rows = tonumber(fields[i + 1]) or 1 end
+    -- Inputs that lie elsewhere are fetched by whoever takes the entry.
+    if fields[i] == 'inputs_bytes' then bytes = bytes - (tonumber(fields[i + 1]) or 0) end
     bytes = bytes - #fields[i + 1]
   end
   room = room - math.min(rows, weight_max)

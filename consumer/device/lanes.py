@@ -12,6 +12,7 @@ from ...wire.deployment import TensorSpec, VersionRecord
 from ...wire.errors import ProtocolError
 from ...wire.tensors import DATATYPES
 from ..protocol import PreparedItem, RowHandle
+from .memory import MemoryLimit
 
 REQUESTS_MAX = 65_536
 _TAKEN = object()
@@ -26,6 +27,7 @@ class Lane:
     record: VersionRecord
     device: str
     logger: Any
+    memory: MemoryLimit = field(default_factory=MemoryLimit)
     preprocesses: bool = field(init=False)
     postprocesses: bool = field(init=False)
     outputs: Mapping[str, TensorSpec] = field(init=False)

@@ -4,6 +4,7 @@
 - The device thread while it is idle, else the main thread, receives messages and writes out what
   the socket could not take (`turns.py`).
 - Two threads beside it preprocess ahead of the device, and postprocess behind it.
+- A few more fetch inputs that lie elsewhere, so that a slow place holds up nobody else.
 """
 
 import os
@@ -27,6 +28,7 @@ from ..protocol import (
     Done,
     Drop,
     Failure,
+    Fetch,
     Hello,
     Item,
     Load,
@@ -43,6 +45,7 @@ from ..protocol import (
 from .answering import encode_answer, encode_together, output_bytes
 from .crew import Crew
 from .faults import failure_of, merge_row_errors, request_error
+from .fetching import fetch
 from .host import resident_bytes
 from .lanes import Lane, OpenRequest, RequestBook, RowInHand, take_all
 from .loading import Opener, load_lane, refusal, settle_memory
@@ -53,6 +56,7 @@ from .turns import Turns
 SIDE_THREADS = 2
 # Lanes whose batches all take less: nobody needs to receive meanwhile.
 QUICK_MS = 1.0
+FETCH_THREADS = 4
 MEMORY_EVERY_MS = 1000
 MEMORY_STEP_BYTES = 1024 * 1024
 # Larger outputs are encoded beside the device thread, which has the next batch to start.
@@ -83,6 +87,7 @@ class DeviceProcess:
         self._book = RequestBook()
         self._turns = Turns(self._receive, channel.wake)
         self._side = Crew("side", SIDE_THREADS, crashed)
+        self._fetchers = Crew("fetch", FETCH_THREADS, crashed)
         # Written by the device thread, read by all.
         self._lanes: dict[int, Lane] = {}
         self._quick_lanes: set[int] = set()
@@ -97,6 +102,7 @@ class DeviceProcess:
             Adjust: lambda message: self._on_device(self._adjust, message),
             Unload: self._unload,
             Prepare: self._expect,
+            Fetch: self._expect_fetched,
             Run: lambda message: self._on_device(self._run, message),
             PrepareRun: self._expect_run,
             Drop: self._drop,
@@ -112,6 +118,7 @@ class DeviceProcess:
         """
         self._channel.send(Hello(PROTOCOL_VERSION, os.getpid(), platform.python_version()))
         self._side.start()
+        self._fetchers.start()
         guarded_thread("device", partial(self._turns.work, self._is_over), self._crashed).start()
         self._turns.stand_in(self._is_over)
 
@@ -144,6 +151,12 @@ class DeviceProcess:
     def _expect(self, message: Prepare) -> None:
         self._book.expect(message.lane, (item.request for item in message.items))
         self._side.submit(partial(self._unless_stopping, self._prepare, message))
+
+    def _expect_fetched(self, message: Fetch) -> None:
+        self._book.expect(message.lane, (item.request for item in message.items))
+        for item in message.items:
+            one = Fetch(message.lane, [item])
+            self._fetchers.submit(partial(self._unless_stopping, self._fetch, one))
 
     def _expect_run(self, message: PrepareRun) -> None:
         self._book.expect(message.lane, (item.request for item in message.items))
@@ -305,6 +318,20 @@ class DeviceProcess:
                 items, failures = [], []
                 flush_ms = self._clock.monotonic_ms() + FLUSH_MS
         self._send_prepared(items, failures)
+
+    def _fetch(self, message: Fetch) -> None:
+        """Fetch and preprocess one request, on the same thread: it holds one body at a time."""
+        (item,) = message.items
+        lane = self._lanes.get(message.lane)
+        try:
+            if lane is not None:
+                inputs = fetch(item.inputs.decode(), lane.record.limits, self._clock)
+                item = item._replace(inputs=inputs)
+        except (RequestError, MemoryError) as error:
+            if self._book.drop((item.request,)):
+                self._send_prepared([], [failure_of(item.request, request_error(error))])
+            return
+        self._prepare(Prepare(message.lane, [item]))
 
     def _send_prepared(self, items: list[PreparedItem], failures: list[Failure]) -> None:
         if items or failures:

@@ -36,16 +36,38 @@ def run_batch(lane: Lane, batch: Batch) -> list[Any]:
     """Predict; returns for each row its output, or the `RequestError` that it ends in.
 
     After an exception or a wrong number of outputs both halves run on their own, so that a row
-    fails for its own sake only. A batch that was too large for the device's memory succeeds so.
+    fails for its own sake only. A batch that was too large for the device's memory succeeds so,
+    and the next ones are cut before they are tried.
     """
-    count = len(batch.values)
-    if count == 0:
+    if not batch.values:
         return []
+    memory = lane.memory
+    before = memory.saved()
+    was_cut = not memory.allows(len(batch.values), max(batch.lengths))
+    results = _run_in_halves(lane, batch)
+    if any(_is_short_of_memory(result) for result in results):
+        memory.restore(before)
+    elif was_cut and memory.saved() == before:
+        memory.recover()
+    return results
+
+
+def _is_short_of_memory(result: Any) -> bool:
+    return isinstance(result, RequestError) and result.kind is ErrorKind.DEVICE_MEMORY
+
+
+def _run_in_halves(lane: Lane, batch: Batch) -> list[Any]:
+    count = len(batch.values)
+    half = count // 2
+    if not lane.memory.allows(count, max(batch.lengths)):
+        return _run_parts(lane, batch, half)
     try:
         return list(_predict(lane, batch))
     except Exception as error:  # noqa: BLE001  a model may raise anything; it becomes a typed error
         if count == 1:
             return [model_error(error, "predict", lane.logger)]
+        if is_memory_error(error):
+            lane.memory.halve(count, max(batch.lengths))
         lane.logger.warning(
             "batch_failed",
             rows=count,
@@ -53,8 +75,12 @@ def run_batch(lane: Lane, batch: Batch) -> list[Any]:
             out_of_memory=is_memory_error(error),
         )
     # Outside of the handler: the exception's frames hold the failed batch's arrays.
-    half = count // 2
-    return run_batch(lane, batch.part(0, half)) + run_batch(lane, batch.part(half, count))
+    return _run_parts(lane, batch, half)
+
+
+def _run_parts(lane: Lane, batch: Batch, half: int) -> list[Any]:
+    rest = batch.part(half, len(batch.values))
+    return _run_in_halves(lane, batch.part(0, half)) + _run_in_halves(lane, rest)
 
 
 def outputs_of(lane: Lane, batch: Batch) -> list[Any]:

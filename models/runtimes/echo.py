@@ -45,6 +45,7 @@ class Echo(Model):
     Parameters of the manifest:
         characters_per_token: a text row has `characters // this + 1` tokens; 0 (the default): 1.
         faults: whether the switches below work; false by default, true in the built-in `echo`.
+        mirror: whether each row's own columns come back as well; false by default.
 
     A row whose `text` is `!switch[:number][@stage]`, alone or followed by a blank and anything,
     carries a fault; so do all rows of a request with the parameter `fault` (the same without `!`).
@@ -58,8 +59,8 @@ class Echo(Model):
         grow:64          keeps so many more megabytes for ever
         hold_gil:9000    holds the interpreter lock for so many milliseconds (1000)
         memory_error     raises MemoryError
-        wrong_count      predict: one output too few; postprocess: no columns
-        nan              `score` is NaN (predict or postprocess)
+        wrong_count      preprocess: nothing; predict: one output too few; postprocess: no columns
+        nan              preprocess: a length of NaN; else `score` is NaN
     """
 
     def load(self, context: LoadContext) -> None:
@@ -68,6 +69,7 @@ class Echo(Model):
         self._longest = context.limits.max_length
         self._characters_per_token = int(context.parameters.get("characters_per_token", 0))
         self._faults = bool(context.parameters.get("faults", False))
+        self._mirrors = bool(context.parameters.get("mirror", False))
         self._kept: list[bytes] = []
 
     def preprocess(self, row: Row) -> Any:
@@ -80,6 +82,10 @@ class Echo(Model):
         value = row if fault is None else _FaultyRow(row, fault)
         if fault is not None:
             fault.strike("preprocess", self._kept)
+            if fault.spoils("wrong_count", "preprocess"):
+                return None
+            if fault.spoils("nan", "preprocess"):
+                return Prepared(value, float("nan"))  # type: ignore[arg-type]  # on purpose
         return Prepared(value, length - cut, cut)
 
     def predict(self, rows: Sequence[Row], context: PredictContext) -> list[dict[str, Any]]:
@@ -109,6 +115,7 @@ class Echo(Model):
     def _answer(self, row: Row, length: int) -> dict[str, Any]:
         digest = echo_digest(row, self._version)
         return {
+            **(row if self._mirrors else {}),
             "digest": digest,
             "length": length,
             "score": np.float32(int(digest[:6], 16) / 2**24),
@@ -151,5 +158,5 @@ class _FaultyOutput(dict[str, Any]):
     def __init__(self, output: dict[str, Any], fault: Fault) -> None:
         super().__init__(output)
         self.fault = fault
-        if fault.switch == "nan":
+        if fault.switch == "nan" and fault.stage != "preprocess":
             self["score"] = np.float32(np.nan)

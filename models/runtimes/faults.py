@@ -51,7 +51,7 @@ def parse_fault(text: str) -> Fault:
     fault = Fault(switch, int(value or -1), stage or "predict")
     if switch not in SWITCHES:
         raise ValueError(f"there is no fault {switch!r}; there are: {', '.join(SWITCHES)}")
-    if fault.stage not in STAGES or (switch in _SPOILERS and fault.stage == "preprocess"):
+    if fault.stage not in STAGES:
         raise ValueError(f"fault {switch!r} cannot strike in {fault.stage!r}")
     return fault
 

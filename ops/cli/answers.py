@@ -64,6 +64,7 @@ def reply_json(reply: Reply) -> dict[str, Any]:
         "usage": dict(reply.usage),
         "receipt": dict(reply.receipt),
         "error": reply.error,
+        "outputs_at": reply.outputs_at,
         "outputs": None if outputs is None else encode_columns(decode_columns(outputs), JSON),
     }
     return {name: value for name, value in parts.items() if value not in (None, [], {})}

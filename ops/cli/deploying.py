@@ -64,7 +64,6 @@ def deploy_one(loaded: Loaded, *, name: str, as_json: bool) -> None:
 @deploy.command("set", short_help="Override limits of a deployed model.")
 @click.argument("model")
 @click.argument("assignments", metavar="KEY=VALUE…", nargs=-1, required=True)
-@click.option("--force", is_flag=True, help="Even if requests wait in buckets that are taken away.")
 @with_settings("redis_url", "namespace", "store", *LOGS)
 @json_option
 @examples(
@@ -72,17 +71,15 @@ def deploy_one(loaded: Loaded, *, name: str, as_json: bool) -> None:
     "batchfleet deploy set minilm buckets=16,32,64,128,256",
     "batchfleet deploy set minilm backlog=",
 )
-def deploy_set(
-    loaded: Loaded, *, model: str, assignments: tuple[str, ...], force: bool, as_json: bool
-) -> None:
+def deploy_set(loaded: Loaded, *, model: str, assignments: tuple[str, ...], as_json: bool) -> None:
     """Override limits of a deployed model; `KEY=` takes an override back.
 
-    Routers and workers follow within a second or two. `batchfleet settings --model MODEL` lists
-    the limits with their meaning.
+    Routers and workers follow within a second or two; buckets that are taken away drain first.
+    `batchfleet settings --model MODEL` lists the limits with their meaning.
     """
     changes = parse_overrides(assignments)
     with connected(loaded.settings) as operator:
-        done = deployment.override(operator, model, changes, forced=force)
+        done = deployment.override(operator, model, changes)
         kept = keep_copy(operator, Store(loaded.settings.store), model)
     if not kept:
         click.echo(f"no copy was kept: {loaded.settings.store} has no model {model}", err=True)

@@ -19,12 +19,12 @@ from .measuring.promise import attempt
 def capabilities():
     """Names of all capabilities."""
     files = Path(__file__).parent.glob("*.py")
-    return sorted(path.stem for path in files if not path.stem.startswith("_"))
+    return sorted(path.stem.replace("_", "-") for path in files if path.stem[0] != "_")
 
 
 def measure(name, *, quick):
     """The promises of one capability."""
-    module = importlib.import_module(f".{name}", __package__)
+    module = importlib.import_module(f".{name.replace('-', '_')}", __package__)
     return attempt(name, lambda: module.measure(quick=quick))
 
 

@@ -265,17 +265,13 @@ def test_a_limit_of_a_model_that_is_not_deployed_cannot_be_set(cli):
     assert "unknown_model (110)" in cli("deploy", "set", "echo", "backlog=1", exit_code=1).stderr
 
 
-def test_buckets_with_waiting_entries_are_not_taken_away(
-    cli, deployed_echo, redis_server, namespace
-):
+def test_buckets_with_waiting_entries_drain(cli, deployed_echo, redis_server, namespace):
     with client_of(redis_server) as client:
         (stream,) = client.scan_iter(f"{namespace}:{{echo}}:q:1:normal:0")
         client.xadd(stream, {"id": "x"})
-    told = cli("deploy", "set", "echo", "buckets=8,16", exit_code=1).stderr
-    assert "--force" in told
-    cli("deploy", "set", "echo", "buckets=8,16", "--force")
+    cli("deploy", "set", "echo", "buckets=8,16")
     status = json.loads(cli("status", "--json").stdout)
-    assert status["models"][0]["versions"][0]["entries"] == {"8": 0, "16": 0}
+    assert status["models"][0]["versions"][0]["entries"] == {"0": 1, "8": 0, "16": 0}
 
 
 def client_of(server):

@@ -11,8 +11,7 @@ from support.fleet import check_all_ok, running_fleet
 from batchfleet.models.importing import import_minilm
 from batchfleet.models.store import Store
 from batchfleet.wire.codec import MSGPACK
-from batchfleet.wire.limits import FINISH_BYTES_MAX, NOTIFY_BYTES_MAX
-from batchfleet.wire.reply import decode_reply
+from batchfleet.wire.limits import FINISH_BYTES_MAX
 from batchfleet.wire.tensors import decode_columns
 
 MODEL = "minilm"
@@ -58,9 +57,9 @@ def test_an_answer_larger_than_a_call_of_finish_goes_through(fleet):
     texts = [f"text {at}" for at in range(200)]
     many = fleet.submit(MODEL, texts, result_ttl_ms="60000")
     single = fleet.submit(MODEL, texts[7])
-    raw = fleet.raw_reply(MODEL, many)
-    assert len(raw) > FINISH_BYTES_MAX > NOTIFY_BYTES_MAX
-    rows = embeddings(decode_reply(raw))
+    reply = fleet.reply(MODEL, many)
+    assert fleet.server.strlen(reply.outputs_at.removeprefix("blob:")) > FINISH_BYTES_MAX
+    rows = embeddings(reply)
     assert rows.shape == (len(texts), DIMENSIONS)
     alone = embeddings(fleet.reply(MODEL, single))[0]
     assert np.abs(rows[7] - alone).max() <= 1e-5

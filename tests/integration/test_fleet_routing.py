@@ -145,12 +145,34 @@ def test_entries_with_wrong_clocks_are_answered(fleet):
     assert "clock" in reply.error["message"]
 
 
-def test_buckets_that_are_changed_by_force_strand_nothing_for_ever(fleet):
-    """Entries of buckets out of service end with their deadline, and their streams empty."""
+def test_buckets_that_are_changed_drain(fleet):
+    """What waits in the old ones is served, and their streams are removed then."""
     start(fleet, "router")
     values = limits(buckets=(16, 32), max_batch_size=1)
     fleet.deploy(draft_of("echo", "b", limits=values, bytes_per_token=4.0))
-    stuck = fleet.submit("b", "x", timeout_ms="500")
-    assert fleet.reply("b", stuck).status == "deadline_exceeded"
+    fleet.wait_routed("b")
+    old = fleet.submit_all("b", [{"text": "x" * size} for size in (10, 100)] * 20)
+    until(lambda: fleet.waiting("b") == len(old), "they wait in the old buckets")
+    fleet.operator_sets("b", buckets=[64])
+
+    def placed_anew():
+        new = fleet.submit("b", "y" * 10)
+        until(lambda: fleet.open_requests("b") and not fleet.ingress_length("b"), "accepted")
+        old.append(new)
+        return any(name.endswith(":64") and fleet.server.xlen(name) for name in fleet.queues("b"))
+
+    until(placed_anew, "new requests go to the new bucket")
+    assert any(name.endswith(":32") for name in fleet.queues("b"))
     start(fleet, "consumer")
+    replies = fleet.replies("b", old)
+    assert Counter(reply.status for reply in replies) == {"ok": len(old)}
+    assert {reply.receipt["bucket"] for reply in replies} == {16, 32, 64}
     fleet.wait_idle("b")
+    only_new = {f":{priority}:64" for priority in ("high", "normal", "low")}
+    until(
+        lambda: {name[name.index(":q:1") + 4 :] for name in fleet.queues("b")} == only_new,
+        "the old streams are removed",
+    )
+    assert not fleet.server.hexists(fleet.keys("b").deploy, "draining:1")
+    fleet.operator_sets("b", buckets=None)
+    until(lambda: fleet.ask("b", "x" * 100).receipt["bucket"] == 32, "the old buckets are back")

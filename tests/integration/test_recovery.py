@@ -1,5 +1,6 @@
 """Workers that are gone, and peers that take over: real processes, killed, frozen and revived."""
 
+import json
 import signal
 from collections import Counter
 
@@ -113,3 +114,17 @@ def test_a_stalled_server_buries_nobody(fleet):
     assert living(fleet) == names
     assert not lost(fleet)
     assert not any(worker.events("worker.buried") for worker in workers)
+
+
+def test_large_inputs_of_a_killed_worker_are_read_again_by_its_peer(fleet):
+    first, _ = started(fleet, draft_of("echo", MODEL, limits=limits(max_batch_size=4)))
+    text = "!sleep:200 " + "x" * 100_000
+    keys = fleet.keys(MODEL)
+    ids = [f"large-{at}" for at in range(8)]
+    for name in ids:
+        fleet.server.set(keys.blob("default", name), json.dumps({"text": [text]}), px=80_000)
+    fleet.submit_all(MODEL, [{"text": None, "id": name, "inputs_at": "blob"} for name in ids])
+    until(lambda: pending_of(fleet, first) >= 1, "the first worker holds some")
+    first.kill()
+    check_all_ok(fleet.replies(MODEL, ids))
+    assert not fleet.server.exists(*(keys.blob("default", name) for name in ids))

@@ -45,10 +45,19 @@ from batchfleet.wire.work import parse_work, work_fields
 
 # Request entries and work entries.
 
-requests = st.builds(
+places = st.one_of(
+    st.fixed_dictionaries({"inputs": st.binary(min_size=1, max_size=50)}),
+    st.fixed_dictionaries(
+        {
+            "inputs": st.just(b""),
+            "inputs_at": st.sampled_from(["blob", "https://data.example/1", "s3://b/k"]),
+        },
+        optional={"inputs_bytes": st.integers(1, 100)},
+    ),
+)
+requests_here = st.builds(
     Request,
     id=names,
-    inputs=st.binary(min_size=1, max_size=50),
     content_type=content_types,
     accept=optional(content_types),
     version=optional(names),
@@ -63,7 +72,10 @@ requests = st.builds(
     meta=optional(texts),
     traceparent=optional(st.just("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")),
     warnings=st.just(()),  # a caller sends none; reading adds them
+    inputs_at=st.none(),
+    inputs_bytes=st.none(),
 )
+requests = st.builds(lambda request, place: request._replace(**place), requests_here, places)
 
 
 @given(requests)
@@ -73,7 +85,10 @@ def test_a_request_is_read_as_it_was_written(request):
 
 @given(requests, names, st.integers(0, 2**53))
 def test_a_work_entry_holds_what_the_request_said(request, tenant, deadline):
-    flat = [*work_fields(request, tenant), b"deadline", b"%d" % deadline, b"inputs", request.inputs]
+    place = (b"inputs", request.inputs)
+    if request.inputs_at is not None:
+        place = (b"inputs_at", request.inputs_at.encode())
+    flat = [*work_fields(request, tenant), b"deadline", b"%d" % deadline, *place]
     assert flat[:4] == [b"id", request.id.encode(), b"tenant", tenant.encode()]
     entry = parse_work("stream", b"17-0", flat)
     assert (entry.tenant, entry.deadline_ms, entry.accepted_ms) == (tenant, deadline, 17)
@@ -81,7 +96,7 @@ def test_a_work_entry_holds_what_the_request_said(request, tenant, deadline):
     assert entry.rows == (request.rows or 1)
     for name in ("id", "inputs", "content_type", "outputs", "parameters", "result_ttl_ms"):
         assert getattr(entry, name) == getattr(request, name)
-    for name in ("timeout_ms", "truncate", "meta", "traceparent", "warnings"):
+    for name in ("timeout_ms", "truncate", "meta", "traceparent", "warnings", "inputs_at"):
         assert getattr(entry, name) == getattr(request, name)
 
 

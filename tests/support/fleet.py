@@ -26,6 +26,7 @@ from batchfleet.models.store import Store
 from batchfleet.ops import deployment
 from batchfleet.service.lifecycle import spawn
 from batchfleet.service.settings import SETTING_ROWS
+from batchfleet.wire.codec import decode_outputs
 from batchfleet.wire.deployment import Limits
 from batchfleet.wire.keys import DEFAULT_TENANT, ModelKeys
 from batchfleet.wire.reply import decode_reply
@@ -200,6 +201,10 @@ class Fleet:
             deployment.override(self.operator, draft.model, overrides)
         return keys
 
+    def operator_sets(self, model, **limits):
+        """Override limits of a deployed model."""
+        deployment.override(self.operator, model, limits)
+
     def deploy_record(self, model, record, tenants=(DEFAULT_TENANT,)):
         """Deploy a version that is in the store already."""
         deployment.deploy(self.operator, model, record, tenants)
@@ -246,11 +251,15 @@ class Fleet:
         """Add an entry; `text` may be a list of rows, or None where `inputs` are given."""
         return self.submit_all(model, [{"text": text, **fields}], tenant)[0]
 
-    def submit_all(self, model, requests, tenant=DEFAULT_TENANT):
-        """Add entries in one round trip; each is a mapping of what `submit` takes."""
+    def submit_all(self, model, requests, tenant=DEFAULT_TENANT, *, together=False):
+        """Add entries in one round trip; each is a mapping of what `submit` takes.
+
+        A router that waits is handed the first entry as soon as it is there, unless they come
+        `together`.
+        """
         entries = [_entry_of(**request) for request in requests]
         stream = self.keys(model).ingress(tenant)
-        with self.server.pipeline(transaction=False) as pipe:
+        with self.server.pipeline(transaction=together) as pipe:
             for entry in entries:
                 pipe.xadd(stream, entry, nomkstream=True)
             added = pipe.execute()
@@ -264,8 +273,12 @@ class Fleet:
         return raw
 
     def reply(self, model, request_id, timeout_s=PATIENCE_S, tenant=DEFAULT_TENANT):
-        """The terminal item of a request; it stays under the reply key."""
-        return decode_reply(self.raw_reply(model, request_id, timeout_s, tenant))
+        """The terminal item of a request, outputs included; it stays under the reply key."""
+        reply = decode_reply(self.raw_reply(model, request_id, timeout_s, tenant))
+        if reply.outputs_at is None:
+            return reply
+        raw = self.server.get(reply.outputs_at.removeprefix("blob:"))
+        return replace(reply, outputs=decode_outputs(raw))
 
     def replies(self, model, request_ids, timeout_s=PATIENCE_S):
         return [self.reply(model, request_id, timeout_s) for request_id in request_ids]

@@ -98,15 +98,23 @@ class StubFleet:
             bell="" if refused else self.bell,
             fields=work_fields(request, TENANT),
             inputs=request.inputs,
+            inputs_at=request.inputs_at or "",
             refusal=self.refusal and self.refusal.replace(b"ID", request.id.encode()),
         )
 
     def work(self, executor):
         """Answer what is waiting."""
         taken = executor.run(requests.take(self.keys, self.worker, RECORD, [self.queue], 256))
-        items = [self.answer(parse_work(s, i, flat)) for s, entries in taken for i, flat in entries]
+        works = [parse_work(s, i, flat) for s, entries in taken for i, flat in entries]
+        items = [self.answer(self.with_inputs(executor, work)) for work in works]
         for batch in requests.split_finish(items):
             executor.run(requests.finish(self.keys, self.worker, batch))
+
+    def with_inputs(self, executor, work):
+        if work.inputs_at != "blob":
+            return work
+        command = requests.blob(self.keys, work.tenant, work.id, 1 << 24)
+        return work._replace(inputs=executor.run(command))
 
     def answer(self, work):
         self.runs[work.id] = self.runs.get(work.id, 0) + 1

@@ -162,7 +162,7 @@ def test_faults_are_spelled_as_documented():
     assert {parse_fault(name).switch for name in SWITCHES} == set(SWITCHES)
     assert parse_fault("hold_gil:9000@postprocess").value == 9000
     with pytest.raises(ValueError, match="cannot strike"):
-        parse_fault("nan@preprocess")
+        parse_fault("nan@nowhere")
 
 
 def test_the_stub_costs_what_its_batch_costs(load, batch):

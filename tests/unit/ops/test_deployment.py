@@ -5,6 +5,7 @@ import pytest
 
 from batchfleet.ops.deployment import (
     copy_of_record,
+    draining_fields,
     keys_to_remove,
     overrides_in,
     parse_overrides,
@@ -39,10 +40,31 @@ def test_streams_are_those_of_the_versions_own_buckets():
     assert streams[0] == "bf:{m}:q:1:high:16"
 
 
-def test_overridden_buckets_get_streams_beside_the_own_ones():
+def test_overridden_buckets_get_streams_in_place_of_the_own_ones():
     streams = streams_of(KEYS, record_of(), {"buckets": [16, 32]})
-    assert {stream.rpartition(":")[2] for stream in streams} == {"16", "64", "32"}
-    assert len(streams) == len(set(streams)) == 9
+    assert {stream.rpartition(":")[2] for stream in streams} == {"16", "32"}
+    assert len(streams) == len(set(streams)) == 6
+
+
+def changed(before, **changes):
+    """The fields about draining that these changes of limits write."""
+    after = with_changes(before, changes)
+    return draining_fields(require_deployment("m", before), require_deployment("m", after))
+
+
+def test_buckets_that_go_out_of_service_drain_and_those_that_come_back_do_not():
+    before = hash_of(record_of("1"), record_of("2", buckets=(8,)))
+    assert changed(before, backlog=5) == {}
+    fields = changed(before, buckets=[16, 32])
+    assert fields == {"draining:1": b"[64]", "draining:2": b"[8]"}
+    later = {**with_changes(before, {"buckets": [16, 32]}), **fields}
+    assert require_deployment("m", later).versions["1"].edges == (16, 32, 64)
+    assert changed(later, buckets=[48]) == {
+        "draining:1": b"[16,32,64]",
+        "draining:2": b"[8,16,32]",
+    }
+    assert changed(later, buckets=None) == {"draining:1": b"[32]", "draining:2": b"[16,32]"}
+    assert changed(later, buckets=[8, 16, 32, 64]) == {"draining:1": b"", "draining:2": b""}
 
 
 def test_changes_are_laid_over_the_hash_and_taken_back():
@@ -55,6 +77,7 @@ def test_changes_are_laid_over_the_hash_and_taken_back():
 
 def test_removal_covers_all_versions_tenants_and_overridden_buckets():
     deploy_hash = hash_of(record_of("1"), record_of("2", buckets=(8,)), buckets=[32])
+    deploy_hash |= {"draining:1": b"[16,64]", "draining:2": b"[8]"}
     removed = keys_to_remove(KEYS, deploy_hash, ["default", "acme"])
     assert {"bf:{m}:bell:1", "bf:{m}:bell:2", "bf:{m}:in:default", "bf:{m}:in:acme"} < set(removed)
     streams = {key.split(":q:")[1] for key in removed if ":q:" in key and ":low:" in key}

@@ -9,6 +9,7 @@ from batchfleet.producer.ingress import Ingress
 from batchfleet.producer.options import NO_OPTIONS, Options
 from batchfleet.wire.errors import CallerError
 from batchfleet.wire.keys import ModelKeys
+from batchfleet.wire.limits import TIMEOUT_MS_MAX
 from batchfleet.wire.request import Request
 
 KEYS = ModelKeys("n", "m")
@@ -17,7 +18,7 @@ KEYS = ModelKeys("n", "m")
 def parts_of(packed):
     """The command as the server reads it."""
     reader = hiredis.Reader()
-    reader.feed(packed)
+    reader.feed(packed if isinstance(packed, bytes) else packed.add)
     parts = reader.gets()
     assert not reader.has_data()
     return parts
@@ -27,8 +28,9 @@ def parts_of(packed):
 def test_what_is_packed_in_advance_is_the_same_command(text):
     body = msgpack.packb({"text": [text]})
     request = Request("some-id", body, "application/msgpack")
-    packed = Ingress(KEYS, "t").pack(NO_OPTIONS, "some-id", text)
-    assert packed == pack(requests.submit(KEYS, "t", request).parts)
+    entry = Ingress(KEYS, "t").pack(NO_OPTIONS, "some-id", text)
+    assert entry.add == pack(requests.submit(KEYS, "t", request).parts)
+    assert (entry.keys, entry.request_id, entry.store) == (KEYS, "some-id", None)
 
 
 def test_options_and_rows_are_added():
@@ -48,6 +50,24 @@ def test_options_and_rows_are_added():
         b"priority": b"low",
         b"rows": b"3",
     }
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "ttl_ms"), [(5000, 25_000), (None, TIMEOUT_MS_MAX + 20_000)]
+)
+def test_large_inputs_go_under_a_blob_key_first(timeout_ms, ttl_ms):
+    text = "x" * 70_000
+    body = msgpack.packb({"text": [text]})
+    options = Options(timeout_ms=timeout_ms, id="some-id")
+    entry = Ingress(KEYS, "t").pack(options, "some-id", text)
+    assert parts_of(entry.store) == [
+        b"SET", b"n:{m}:blob:t:some-id", body, b"PX", str(ttl_ms).encode()
+    ]  # fmt: skip
+    added = parts_of(entry)[4:]
+    fields = dict(zip(added[::2], added[1::2], strict=True))
+    assert fields[b"inputs_at"] == b"blob"
+    assert fields[b"inputs_bytes"] == str(len(body)).encode()
+    assert b"inputs" not in fields
 
 
 @pytest.mark.parametrize("inputs", [7, [], [1, "a"], np.array([1j]), {"x": [[1], [1, 2]]}])

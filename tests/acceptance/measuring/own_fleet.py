@@ -1,0 +1,28 @@
+"""A fleet of one worker for models that a measurement makes up."""
+
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.fleet import running_fleet
+from tests.support.server import running_server
+
+NAMESPACE = "own"
+
+
+@contextmanager
+def own_fleet(*drafts, overrides=None, **settings):
+    """Serve these drafts with a router and one worker, on a private server."""
+    with (
+        tempfile.TemporaryDirectory(prefix="batchfleet-own-") as folder,
+        running_server({}) as server,
+        running_fleet(server, NAMESPACE, Path(folder), refresh_ms=500, **settings) as fleet,
+    ):
+        for draft in drafts:
+            fleet.deploy(draft, overrides)
+        fleet.router()
+        fleet.worker = fleet.consumer()
+        for draft in drafts:
+            fleet.wait_served(draft.model, draft.version)
+            fleet.wait_routed(draft.model)
+        yield fleet

@@ -1,0 +1,62 @@
+"""Where a router places an entry whose inputs lie elsewhere, and which it refuses."""
+
+import pytest
+
+from batchfleet.router.admission import Situation, admit
+from batchfleet.router.view import ModelView
+from batchfleet.wire.deployment import Deployment, Limits, VersionRecord
+from batchfleet.wire.keys import ModelKeys
+from batchfleet.wire.reply import decode_reply
+
+KEYS = ModelKeys("ns", "m")
+BUCKETS = (16, 64, 256)
+
+
+def situation(**limits):
+    record = VersionRecord(
+        version="1", bytes_per_token=4.0, limits=Limits(buckets=BUCKETS, **limits)
+    )
+    deployment = Deployment(model="m", stable="1", versions={"1": record})
+    view = ModelView(keys=KEYS, deployment=deployment, tenants=("t",), served=frozenset({"1"}))
+    return Situation(model=view)
+
+
+def admitted(fields, **limits):
+    flat = [part.encode() for pair in fields.items() for part in pair]
+    return admit(b"1-0", flat, "t", situation(**limits))
+
+
+def refused_as(item):
+    return decode_reply(item.refusal).error["name"]
+
+
+@pytest.mark.parametrize(("size", "bucket"), [("60", 16), ("250", 64), ("70000", 256)])
+def test_inputs_elsewhere_are_placed_by_their_size(size, bucket):
+    item = admitted({"id": "a", "inputs_at": "blob", "inputs_bytes": size})
+    assert item.queue == KEYS.queue("1", "normal", bucket)
+    assert (item.inputs, item.inputs_at) == (b"", "blob")
+
+
+def test_a_size_that_nobody_said_is_taken_for_the_largest():
+    item = admitted({"id": "a", "inputs_at": "blob"}, max_request_bytes=5000)
+    assert item.queue == KEYS.queue("1", "normal", BUCKETS[-1])
+    assert item.fields[item.fields.index(b"inputs_bytes") + 1] == b"5000"
+
+
+def test_a_length_that_was_said_goes_before_the_size():
+    item = admitted({"id": "a", "inputs_at": "blob", "length": "17"})
+    assert item.queue == KEYS.queue("1", "normal", 64)
+
+
+def test_a_url_is_passed_on_where_the_deployment_allows_it():
+    fields = {"id": "a", "inputs_at": "https://data.example/in/1"}
+    item = admitted(fields, input_prefixes=("https://data.example/in/",))
+    assert (item.refusal, item.inputs_at) == (b"", "https://data.example/in/1")
+    assert refused_as(admitted(fields)) == "forbidden_reference"
+    other = admitted(fields, input_prefixes=("https://data.example/other/",))
+    assert refused_as(other) == "forbidden_reference"
+
+
+def test_a_blob_that_claims_more_than_the_bound_is_refused():
+    fields = {"id": "a", "inputs_at": "blob", "inputs_bytes": "101"}
+    assert refused_as(admitted(fields, max_request_bytes=100)) == "too_large"

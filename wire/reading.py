@@ -1,0 +1,69 @@
+"""Reading the parts of a deploy record, each with an error that says what is wrong with it."""
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+import orjson
+
+from .errors import SettingsError
+from .names import shown
+
+
+def from_json(what: str, raw: bytes) -> Any:
+    """Decode JSON.
+
+    Raises:
+        SettingsError: it is none.
+    """
+    try:
+        return orjson.loads(raw)
+    except ValueError as error:
+        raise SettingsError(f"{what} is not JSON: {error}") from error
+
+
+def as_map(what: str, value: Any) -> Mapping[str, Any]:
+    """`value`, which must be a map.
+
+    Raises:
+        SettingsError: it is none.
+    """
+    if not isinstance(value, Mapping):
+        raise SettingsError(f"{what} is a {type(value).__name__}, not a map")
+    return value
+
+
+def text_in(wire: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    """The text `name` of a version's record.
+
+    Raises:
+        SettingsError: it is no text.
+    """
+    value = wire.get(name, default)
+    if not isinstance(value, str):
+        raise SettingsError(f"{name} of a version's record is not a text")
+    return value
+
+
+def ratio(value: Any) -> float:
+    """Bytes a token, 0 or more.
+
+    Raises:
+        SettingsError: it is no such number.
+    """
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not isfinite(value) or value < 0:
+        raise SettingsError(f"bytes_per_token is {shown(str(value))}; it must be 0 or more")
+    return float(value)
+
+
+def whole_numbers(what: str, raw: bytes) -> list[int]:
+    """A JSON list of whole numbers from 0 on.
+
+    Raises:
+        SettingsError: it is none.
+    """
+    listed = from_json(what, raw)
+    if not isinstance(listed, list) or any(type(one) is not int or one < 0 for one in listed):
+        raise SettingsError(f"{what} is {shown(str(listed))}; it must be whole numbers")
+    return listed
