@@ -98,12 +98,21 @@ class Intake:
                 try:
                     self._turn()
                 except FencedError:
-                    desk.fence()
+                    if not self._is_gone():
+                        desk.fence()
                     return
                 except ServerError as error:
                     self._in_doubt = True
                     desk.report_outage(error)
                     desk.stopping.wait(_RETRY_S)
+
+    def _is_gone(self) -> bool:
+        """Whether the model was undeployed, so that nobody is among its living any more."""
+        try:
+            return not self._executor.run(fleet.is_deployed(self._keys))
+        except ServerError as error:
+            self._desk.report_outage(error)
+            return False
 
     def _turn(self) -> None:
         offer = self._desk.offer(self._keys.model, wait=False)
