@@ -5,6 +5,8 @@ from dataclasses import replace
 from support.script_wire import TENANT
 
 from batchfleet.broker import fleet
+from batchfleet.ops import deployment as operations
+from batchfleet.ops.deployment import Operator
 from batchfleet.wire.deployment import Deployment, VersionRecord
 
 SECOND = VersionRecord(version="2")
@@ -63,3 +65,15 @@ def test_the_stable_version_is_not_withdrawn(wire):
     assert deployment(wire).stable == stable
     assert wire.send("a") is not None
     assert wire.run(fleet.tenants(wire.keys)) == [TENANT]
+
+
+def test_a_version_is_not_withdrawn_while_a_draining_bucket_holds_work(wire):
+    offer(wire)
+    drained = wire.keys.queue("2", "normal", 512)
+    wire.server.hset(wire.keys.deploy, "draining:2", "[512]")
+    operator = Operator(executor=wire.executor, namespace=wire.keys.namespace, draw_nonce=str)
+    entry = wire.server.xadd(drained, {"id": "a"})
+    assert operations.withdraw(operator, wire.keys.model, SECOND) == 1
+    wire.server.xdel(drained, entry)
+    assert operations.withdraw(operator, wire.keys.model, SECOND) == 0
+    assert not wire.server.hexists(wire.keys.deploy, "draining:2")
