@@ -8,8 +8,9 @@ import redis
 
 from ..wire.errors import ServerError
 from .commands import Command
-from .connections import COMMAND_TIMEOUT_S, blocking_connection
+from .connections import blocking_connection
 from .errors import RefusedError, raise_translated, translate
+from .interface import COMMAND_TIMEOUT_S
 
 T = TypeVar("T")
 

@@ -16,8 +16,9 @@ import redis.asyncio
 
 from ..wire.errors import ServerError
 from .commands import Command
-from .connections import COMMAND_TIMEOUT_S, looping_connection
+from .connections import looping_connection
 from .errors import RefusedError, UnreachableError, raise_translated, translate
+from .interface import COMMAND_TIMEOUT_S, OnMessage
 
 T = TypeVar("T")
 
@@ -301,9 +302,7 @@ class Subscription:
     lost until the connection breaks.
     """
 
-    def __init__(
-        self, url: str, name: str, on_message: Callable[[str, bytes | None], None]
-    ) -> None:
+    def __init__(self, url: str, name: str, on_message: OnMessage) -> None:
         self._connection = looping_connection(url, COMMAND_TIMEOUT_S, name)
         self._on_message = on_message
         self._channels: set[str] = set()

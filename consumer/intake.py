@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..broker import fleet, requests
-from ..broker.blocking import BlockingExecutor
 from ..broker.commands import Command
 from ..broker.errors import FencedError
+from ..broker.interface import Executor
 from ..broker.requests import Entry
 from ..wire.deployment import VersionRecord
 from ..wire.errors import ServerError
@@ -73,7 +73,7 @@ class Intake:
     """Takes entries of one model on a connection of its own."""
 
     def __init__(
-        self, desk: Desk, keys: ModelKeys, executor: BlockingExecutor, over: threading.Event
+        self, desk: Desk, keys: ModelKeys, executor: Executor, over: threading.Event
     ) -> None:
         self._desk = desk
         self._keys = keys

@@ -5,13 +5,15 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
+from functools import partial
 from os import getpid
 
 import orjson
 
 from ..broker import fleet
-from ..broker.blocking import BlockingExecutor
 from ..broker.errors import DeniedError
+from ..broker.interface import Broker, Executor
+from ..broker.redis_broker import RedisBroker
 from ..service.clock import Clock
 from ..service.events import Events
 from ..service.identity import new_worker_name
@@ -22,6 +24,7 @@ from ..wire.deployment import Deployment, VersionRecord
 from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys
 from .held import Lane
+from .link import DeviceLink, Link
 from .worker import Outcome, Worker, WorkerContext
 
 _TICK_S = 0.1
@@ -31,11 +34,31 @@ OnReady = Callable[[dict[str, object]], None]
 
 
 class ConsumerProgram:
-    """Runs workers until it is told to stop."""
+    """Runs workers until it is told to stop.
 
-    def __init__(self, settings: Settings, events: Events, clock: Clock) -> None:
+    Args:
+        settings: of the process.
+        events: told what happens.
+        clock: of the process.
+        broker: where requests come from; None = the server that the settings name.
+        open_link: starts a device process; None = one that the settings describe.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        events: Events,
+        clock: Clock,
+        broker: Broker | None = None,
+        open_link: Callable[[], Link] | None = None,
+    ) -> None:
         self._context = WorkerContext(
-            settings=settings, events=events, clock=clock, outage=Outage(events, clock)
+            settings=settings,
+            events=events,
+            clock=clock,
+            outage=Outage(events, clock),
+            broker=broker or RedisBroker(settings.redis_url),
+            open_link=open_link or partial(DeviceLink, settings.log_level, settings.log_format),
         )
 
     def run(self, stop: StopSignal, on_ready: OnReady) -> int:
@@ -120,7 +143,7 @@ class Keeper:
         else:
             self._context.outage.ends()
 
-    def _refresh(self, executor: BlockingExecutor) -> None:
+    def _refresh(self, executor: Executor) -> None:
         self._worker.measure_server_offset(executor)
         namespace = self._context.settings.namespace
         names = [

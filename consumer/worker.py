@@ -7,12 +7,12 @@ whichever thread has news, since a hand-over through a queue costs a tenth of a 
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from ..broker import fleet, requests
-from ..broker.blocking import BlockingExecutor
+from ..broker.interface import Broker, Executor
 from ..service.clock import Clock
 from ..service.events import Events
 from ..service.lifecycle import guarded_thread
@@ -27,7 +27,7 @@ from .frames import ChannelClosedError
 from .heart import Heart
 from .held import Ended, Lane, Placement
 from .intake import BELL_TIMEOUT_S, Intake, Offer
-from .link import DeviceLink
+from .link import Link
 from .protocol import Adjust, Load, Memory, Message, Ready, Refused, Stop, Unload
 from .settling import finish_item
 
@@ -54,6 +54,8 @@ class WorkerContext:
     events: Events
     clock: Clock
     outage: Outage
+    broker: Broker
+    open_link: Callable[[], Link]
 
 
 class Worker:
@@ -64,7 +66,7 @@ class Worker:
         self.context = context
         self.core = Core()
         self.lock = threading.Condition()
-        self.link: DeviceLink | None = None
+        self.link: Link | None = None
         self.unsettled: list[Ended] = []
         self.settling = 0  # requests that the device thread is settling right now
         self.stopping = threading.Event()
@@ -79,11 +81,9 @@ class Worker:
         self._heart_thread = guarded_thread("heart", self._heart_loop, self.fail)
         self._settle_executor = self.connect("settle")
 
-    def connect(self, purpose: str, timeout_s: float = 10.0) -> BlockingExecutor:
+    def connect(self, purpose: str, timeout_s: float = 10.0) -> Executor:
         """A connection of this worker's for one thread."""
-        return BlockingExecutor(
-            self.context.settings.redis_url, f"{self.name}-{purpose}", timeout_s
-        )
+        return self.context.broker.connect(f"{self.name}-{purpose}", timeout_s)
 
     def now_ms(self) -> float:
         """Monotonic time."""
@@ -157,7 +157,7 @@ class Worker:
         back_off_s = _DEVICE_BACK_OFF_S[0]
         while not self.stopping.is_set():
             settings = self.context.settings
-            link = DeviceLink(settings.log_level, settings.log_format)
+            link = self.context.open_link()
             started_ms = self.now_ms()
             self.context.events.emit("device.started", pid=link.pid, device=settings.device)
             self._come_up(link)
@@ -176,7 +176,7 @@ class Worker:
             self.stopping.wait(back_off_s)
             back_off_s = min(2 * back_off_s, _DEVICE_BACK_OFF_S[1])
 
-    def _come_up(self, link: DeviceLink) -> None:
+    def _come_up(self, link: Link) -> None:
         with self.lock:
             self.link = link
             self.core.device_up = True
@@ -185,7 +185,7 @@ class Worker:
                 [self._load_message(lane) for lane in self.core.lanes.values() if not lane.refusal]
             )
 
-    def _lose(self, link: DeviceLink) -> None:
+    def _lose(self, link: Link) -> None:
         with self.lock:
             self.link = None
         limited = bool(link.kill_reason)
@@ -199,7 +199,7 @@ class Worker:
         self.context.events.emit("device.lost", pid=link.pid, reason=reason, suspects=suspects)
         self.settle(ended)
 
-    def _serve(self, link: DeviceLink) -> None:
+    def _serve(self, link: Link) -> None:
         """Receive, send what comes next, then settle; until told to stop."""
         while True:
             messages = link.receive(self._patience_s())
@@ -380,7 +380,7 @@ class Worker:
         except ServerError as error:
             self.context.outage.begins(error)
 
-    def measure_server_offset(self, executor: BlockingExecutor) -> None:
+    def measure_server_offset(self, executor: Executor) -> None:
         """Learn how far the server's clock lies ahead of our monotonic one.
 
         Raises:

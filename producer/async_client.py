@@ -6,6 +6,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
@@ -13,7 +14,7 @@ from typing import Any, Literal, Self, Unpack, overload
 from ..broker import fleet, requests
 from ..broker.commands import Command
 from ..broker.errors import TransientError, UnreachableError
-from ..broker.looping import LoopingExecutor
+from ..broker.interface import Broker
 from ..wire.errors import BatchfleetError, ErrorKind, ProtocolError, RequestError, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.names import require_name
@@ -22,7 +23,7 @@ from ..wire.request import Request
 from ..wire.states import State
 from .back_off import BackOff
 from .errors import ClientClosedError
-from .options import NO_OPTIONS, OptionFields, Options, RequestIds, patience_s
+from .options import OptionFields, Options, RequestIds, patience_s
 from .removal import ReplyRemover
 from .result import Handle, HandleLike, Result, as_handle
 from .target import find_target
@@ -46,6 +47,8 @@ class AsyncClient:
         tenant: for whom requests are made; None = as set, else `default`.
         keep: leave replies in the server until they expire, so that others can read them too.
             Otherwise a reply is removed soon after it was handed over.
+        broker: instead of a server; `batchfleet.testing` has one that lives in the process.
+        defaults: options of every request that names none of its own.
 
     Raises:
         SettingsError: no server is named.
@@ -58,15 +61,18 @@ class AsyncClient:
         namespace: str | None = None,
         tenant: str | None = None,
         keep: bool = False,
+        broker: Broker | None = None,
+        defaults: OptionFields | None = None,
     ) -> None:
-        target = find_target(redis_url, namespace, tenant)
+        target = find_target(redis_url, namespace, tenant, broker)
         self._namespace = target.namespace
         self._tenant = target.tenant
         self._keep = keep
         self._ids = RequestIds()
-        self._executor = LoopingExecutor(target.redis_url, "batchfleet-client")
+        self._options = Options(**(defaults or {}))
+        self._executor = target.broker.connect_looping("batchfleet-client")
         self._waiter = Waiter(
-            target.redis_url, "batchfleet-client-waiter", self._tenant, self._executor
+            target.broker, "batchfleet-client-waiter", self._tenant, self._executor
         )
         self._remover = ReplyRemover(self._executor, self._tenant)
         self._keys = lru_cache(_MODELS_MAX)(self._make_keys)
@@ -234,7 +240,7 @@ class AsyncClient:
     ) -> tuple[ModelKeys, Request, Options]:
         if self._is_closed:
             raise ClientClosedError("the client was closed")
-        options = Options(**fields) if fields else NO_OPTIONS
+        options = replace(self._options, **fields) if fields else self._options
         return self._keys(model), options.to_request(self._ids.new(), inputs), options
 
     def _keys_of(self, handle: Handle) -> ModelKeys:

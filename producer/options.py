@@ -109,9 +109,6 @@ def patience_s(timeout_ms: int | None) -> float:
     return ((timeout_ms or TIMEOUT_MS_DEFAULT) + _GRACE_MS) / 1000
 
 
-NO_OPTIONS = Options()
-
-
 class RequestIds:
     """Ids of one client. All start alike, so that one channel per model tells of all replies."""
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from ..broker import requests
-from ..broker.blocking import BlockingExecutor
+from ..broker.interface import Executor
 from ..broker.requests import Accepted, AcceptItem, Entry
 from ..wire.errors import ErrorBody, ErrorKind, ServerError
 from ..wire.keys import ModelKeys
@@ -36,7 +36,7 @@ class PumpStep:
 
     def __init__(
         self,
-        executor: BlockingExecutor,
+        executor: Executor,
         keys: ModelKeys,
         situation: Callable[[], Situation | None],
         refresh: Callable[[], None],
@@ -148,7 +148,7 @@ class Pump:
 
     def __init__(
         self,
-        reader: BlockingExecutor,
+        reader: Executor,
         step: PumpStep,
         keys: ModelKeys,
         router: str,

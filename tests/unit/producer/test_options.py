@@ -2,7 +2,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from batchfleet.producer.options import NO_OPTIONS, Options, RequestIds, patience_s
+from batchfleet.producer.options import Options, RequestIds, patience_s
 from batchfleet.wire.errors import CallerError
 from batchfleet.wire.request import parse_request
 
@@ -13,7 +13,7 @@ def sent(options, inputs="x"):
 
 
 def test_nothing_said_sends_nothing_but_id_and_inputs():
-    fields = NO_OPTIONS.to_request("new-id", "x").to_fields()
+    fields = Options().to_request("new-id", "x").to_fields()
     assert fields[::2] == [b"id", b"inputs", b"content_type"]
     assert msgpack.unpackb(fields[3]) == {"text": ["x"]}
 
@@ -48,7 +48,7 @@ def test_everything_said_is_sent():
 @pytest.mark.parametrize("inputs", [7, [], [1, "a"], np.array([1j]), {"x": [[1], [1, 2]]}])
 def test_inputs_that_have_no_wire_form_are_refused(inputs):
     with pytest.raises(CallerError, match="bad_inputs"):
-        NO_OPTIONS.to_request("new-id", inputs)
+        Options().to_request("new-id", inputs)
 
 
 def test_unknown_option_is_a_type_error():
