@@ -17,7 +17,7 @@ import redis.asyncio
 from ..wire.errors import ServerError
 from .commands import Command
 from .connections import looping_connection
-from .errors import RefusedError, UnreachableError, raise_translated, translate
+from .errors import RefusedError, UnreachableError, raise_translated, refused
 from .interface import COMMAND_TIMEOUT_S, OnMessage
 
 T = TypeVar("T")
@@ -26,12 +26,6 @@ _IN_FLIGHT_MAX = 10_000
 _WRITE_BYTES = 256 * 1024
 _CLOSE_TIMEOUT_S = 5.0
 _MORE_NEEDED = object()
-
-
-def _as_refused(text: str) -> RefusedError:
-    error = translate(redis.ResponseError(text))
-    assert isinstance(error, RefusedError)
-    return error
 
 
 def _pack(parts: Sequence[Any]) -> bytes:
@@ -51,7 +45,7 @@ class _Link(asyncio.Protocol):
     ) -> None:
         self._on_answer = on_answer
         self._on_lost = on_lost
-        self._parser = hiredis.Reader(notEnoughData=_MORE_NEEDED, replyError=_as_refused)
+        self._parser = hiredis.Reader(notEnoughData=_MORE_NEEDED, replyError=refused)
         self._reason: BaseException | None = None
         self._transport: asyncio.WriteTransport | None = None
         self._is_writable = True
