@@ -100,7 +100,9 @@ def translate(error: BaseException) -> BaseException:
     if isinstance(error, redis.ConnectionError | redis.TimeoutError | OSError):
         return UnreachableError(f"no answer from the server: {error}")
     if isinstance(error, redis.ResponseError):
-        return refused(str(error))
+        # The library strips the code `ERR`, and no other, from errors that it has no class for.
+        text = str(error)
+        return refused(text if text.split(" ", 1)[0].isupper() else f"ERR {text}")
     if isinstance(error, redis.RedisError):
         return UnreachableError(f"the connection is of no further use: {error}")
     return error

@@ -87,6 +87,11 @@ class MemoryServer:
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
 
+    @property
+    def waiting(self) -> int:
+        """How many commands wait now."""
+        return len(self._waiting)
+
     def notice_time(self) -> None:
         """Answer nil to all waits whose time is over by now."""
         now_ms = self.clock.monotonic_ms()
