@@ -2,11 +2,13 @@
 
 import secrets
 import socket
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 from os import getpid
+from pathlib import Path
 
 import orjson
 
@@ -31,6 +33,7 @@ _TICK_S = 0.1
 _JOIN_S = 5.0
 
 OnReady = Callable[[dict[str, object]], None]
+OpenLink = Callable[[Path | None], Link]
 
 
 class ConsumerProgram:
@@ -41,7 +44,8 @@ class ConsumerProgram:
         events: told what happens.
         clock: of the process.
         broker: where requests come from; None = the server that the settings name.
-        open_link: starts a device process; None = one that the settings describe.
+        open_link: starts a device process under an interpreter (None = this one); None = a
+            process of its own, as the settings describe it.
     """
 
     def __init__(
@@ -50,7 +54,7 @@ class ConsumerProgram:
         events: Events,
         clock: Clock,
         broker: Broker | None = None,
-        open_link: Callable[[], Link] | None = None,
+        open_link: OpenLink | None = None,
     ) -> None:
         self._context = WorkerContext(
             settings=settings,
@@ -58,7 +62,7 @@ class ConsumerProgram:
             clock=clock,
             outage=Outage(events, clock),
             broker=broker or RedisBroker(settings.redis_url),
-            open_link=open_link or partial(DeviceLink, settings.log_level, settings.log_format),
+            open_link=open_link or partial(_open_link, settings),
         )
 
     def run(self, stop: StopSignal, on_ready: OnReady) -> int:
@@ -77,6 +81,11 @@ class ConsumerProgram:
                 return 0
             events.emit("worker.fenced", worker=name)
             on_ready = _ready_already
+
+
+def _open_link(settings: Settings, python: Path | None) -> Link:
+    program = sys.executable if python is None else str(python)
+    return DeviceLink(settings.log_level, settings.log_format, program)
 
 
 def _ready_already(_: dict[str, object]) -> None:

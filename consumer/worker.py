@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 from ..broker import fleet, requests
 from ..broker.interface import Broker, Executor
@@ -48,14 +49,17 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerContext:
-    """What a worker is given; all of it outlives the worker."""
+    """What a worker is given; all of it outlives the worker.
+
+    `open_link` starts a device process under an interpreter; None is the worker's own.
+    """
 
     settings: Settings
     events: Events
     clock: Clock
     outage: Outage
     broker: Broker
-    open_link: Callable[[], Link]
+    open_link: Callable[[Path | None], Link]
 
 
 class Worker:
@@ -157,7 +161,7 @@ class Worker:
         back_off_s = _DEVICE_BACK_OFF_S[0]
         while not self.stopping.is_set():
             settings = self.context.settings
-            link = self.context.open_link()
+            link = self.context.open_link(None)
             started_ms = self.now_ms()
             self.context.events.emit("device.started", pid=link.pid, device=settings.device)
             self._come_up(link)

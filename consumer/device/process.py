@@ -10,7 +10,7 @@ import platform
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 from ...service.clock import Clock
 from ...wire.deployment import VersionRecord
@@ -67,7 +67,7 @@ class DeviceProcess:
         open_files: Opener,
         clock: Clock,
         logger: Any,
-        crashed: Callable[[BaseException], NoReturn],
+        crashed: Callable[[BaseException], None],
     ) -> None:
         self._channel = channel
         self._open_files = open_files
@@ -104,6 +104,15 @@ class DeviceProcess:
         """
         self._device.start()
         self._side.start()
+        try:
+            self._serve()
+        finally:
+            # The process ends here, and its threads with it; where it is none, they end as well.
+            self._stopping = True
+            self._device.dismiss()
+            self._side.dismiss()
+
+    def _serve(self) -> None:
         self._channel.send(Hello(PROTOCOL_VERSION, os.getpid(), platform.python_version()))
         while not self._is_over():
             for message in self._channel.receive(MEMORY_EVERY_MS / 1000):
