@@ -16,10 +16,11 @@ from batchfleet.wire.keys import PRIORITIES
 from batchfleet.wire.request import Request
 from batchfleet.wire.work import parse_work
 
-IDS = ("a", "b", "c", "d")
+IDS = ("a", "b", "c", "d", "e", "f")
 WORKERS = ("w1", "w2", "w3")
 ROUTERS = ("r1", "r2")
-LARGE = b"x" * (limits.COPY_IN_SERVER_BYTES + 1)
+BODIES = {"small": INPUTS, "large": b"x" * (limits.COPY_IN_SERVER_BYTES + 1)}
+AHEAD = b"99999999999999-0"
 HOUR_MS = 3_600_000
 
 _ids = st.sampled_from(IDS)
@@ -35,53 +36,50 @@ _item = st.fixed_dictionaries(
         "priority": _priorities,
         "refusal": st.sampled_from((b"", b"", b"", REFUSAL)),
         "rows": st.sampled_from((None, 3, 500)),
+        # Of no time at all: late, whatever the clock says.
+        "timeout_ms": st.sampled_from((60_000, 60_000, 60_000, 0)),
+        "is_ahead": st.sampled_from((False, False, False, False, True)),
     }
 )
 _end = st.tuples(_index, st.booleans(), st.sampled_from((b"", b"{}")))
 
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("admit"), _ids, _item, st.sampled_from((2, 100, 100))),
-        st.tuples(st.just("admit"), _ids, _item, st.just(100)),
-        st.tuples(st.just("serve"), _workers, st.integers(1, 8)),
-        st.tuples(st.just("submit"), _ids, st.sampled_from((INPUTS, LARGE))),
-        st.tuples(st.just("submit"), _ids, st.just(INPUTS)),
-        st.tuples(st.just("enter_old"), _ids),
-        st.tuples(st.just("read_ingress"), _routers, st.integers(1, 4)),
-        st.tuples(st.just("reread_ingress"), _routers),
-        st.tuples(st.just("claim_ingress"), _routers, st.sampled_from((0, HOUR_MS))),
-        st.tuples(st.just("drop_ingress"), _index),
-        st.tuples(st.just("delete_entry"), _index),
-        st.tuples(st.just("accept"), st.lists(_item, min_size=1, max_size=4), st.integers(0, 4)),
-        st.tuples(st.just("accept"), st.lists(_item, min_size=1, max_size=4), st.just(100)),
-        st.tuples(st.just("join"), _workers),
-        st.tuples(st.just("join"), _workers),
-        st.tuples(st.just("beat"), _workers),
-        st.tuples(st.just("leave"), _workers),
-        st.tuples(st.just("bury"), _workers),
-        st.tuples(st.just("vanish"), _workers),
-        st.tuples(st.just("take"), _workers, st.integers(0, 6), st.permutations(BUCKETS)),
-        st.tuples(st.just("take"), _workers, st.just(20), st.just(BUCKETS)),
-        st.tuples(st.just("reread_work"), _workers, _buckets),
-        st.tuples(st.just("finish"), _workers, st.lists(_end, min_size=1, max_size=4)),
-        st.tuples(st.just("expire"), _ids),
-        st.tuples(st.just("be_late"), _ids),
-        st.tuples(st.just("be_late"), _ids),
-        st.tuples(st.just("overdue"), st.integers(1, 3)),
-        st.tuples(st.just("look_up"), _ids),
-        st.tuples(st.just("forget_reply"), _ids),
-        st.tuples(st.just("spoil_reply"), _ids),
-        st.tuples(st.just("remove_queue"), _buckets),
-        st.tuples(st.just("ring"), _workers),
-        st.tuples(st.just("hear"), _workers),
-        st.tuples(st.just("deploy"), st.sampled_from((1, 2))),
-        st.tuples(st.just("deploy"), st.sampled_from((1, 2))),
-        st.tuples(st.just("configure"), st.sampled_from((b"5", b""))),
-        st.tuples(st.just("undeploy"), st.booleans()),
-    ),
-    min_size=10,
-    max_size=50,
+# How often each step comes, and its arguments. What routers and workers do most of the time comes
+# most often, so that the rest meets something.
+_WEIGHED = (
+    (12, "admit", _ids, _item, st.sampled_from((2, 100, 100))),
+    (8, "serve", _workers, st.integers(1, 8)),
+    (3, "submit", _ids, st.sampled_from(tuple(BODIES))),
+    (2, "read_ingress", _routers, st.integers(1, 4)),
+    (1, "reread_ingress", _routers),
+    (1, "claim_ingress", _routers, st.sampled_from((0, HOUR_MS))),
+    (1, "drop_ingress", _index),
+    (2, "delete_entry", _index),
+    (6, "accept", st.lists(_item, min_size=1, max_size=4), st.sampled_from((0, 3, 100, 100))),
+    (1, "join", _workers),
+    (1, "beat", _workers),
+    (1, "leave", _workers),
+    (1, "bury", _workers),
+    (1, "vanish", _workers),
+    (6, "take", _workers, st.integers(0, 8), st.permutations(BUCKETS)),
+    (1, "reread_work", _workers, _buckets),
+    (8, "finish", _workers, st.lists(_end, min_size=1, max_size=4)),
+    (3, "expire", _ids),
+    (3, "be_late", _ids),
+    (2, "overdue", st.integers(1, 3)),
+    (2, "look_up", _ids),
+    (1, "forget_reply", _ids),
+    (1, "spoil_reply", _ids),
+    (2, "remove_queue", _buckets),
+    (1, "ring", _workers),
+    (5, "hear", _workers),
+    (2, "deploy", st.sampled_from((1, 2))),
+    (1, "configure", st.sampled_from((b"5", b""))),
+    (1, "undeploy", st.booleans()),
 )
+_STEPS_OF = {name: st.tuples(st.just(name), *arguments) for _, name, *arguments in _WEIGHED}
+_NAMES = [name for weight, name, *_ in _WEIGHED for _ in range(weight)]
+
+STEPS = st.lists(st.sampled_from(_NAMES).flatmap(_STEPS_OF.get), min_size=10, max_size=60)
 
 
 def _pick(known, at):
@@ -132,7 +130,8 @@ class Player:
             noted.append([self._name(stream, entry_id), pairs and sorted(pairs.items())])
         return noted
 
-    def do_submit(self, request_id, inputs):
+    def do_submit(self, request_id, size):
+        inputs = BODIES[size]
         request = Request(id=request_id, inputs=inputs)
         entry_id = self.wire.run(requests.submit(self.wire.keys, TENANT, request))
         if entry_id is not None:
@@ -140,18 +139,9 @@ class Player:
             self._name(self.wire.ingress, entry_id)
         return entry_id
 
-    def do_enter_old(self, request_id):
-        """An entry whose id lies far behind the clock; refused once there are others."""
-        parts = ("XADD", self.wire.ingress, "NOMKSTREAM", "5-5", "id", request_id)
-        entry_id = self.wire.ask(*parts, "inputs", INPUTS)
-        if entry_id is not None:
-            self.entries.append((entry_id, request_id, INPUTS))
-            self._name(self.wire.ingress, entry_id)
-        return entry_id
-
     def do_admit(self, request_id, item, backlog):
         """What a router does with one request."""
-        if self.do_submit(request_id, INPUTS) is None:
+        if self.do_submit(request_id, "small") is None:
             return None
         self.do_read_ingress("r1", 100)
         return self.do_accept([item | {"entry": 0}], backlog)
@@ -189,7 +179,8 @@ class Player:
 
     def _item(self, wanted):
         entry_id, request_id, inputs = _pick(self.entries, wanted["entry"])
-        changes = {name: wanted[name] for name in ("refusal", "rows", "bucket")}
+        entry_id = AHEAD if wanted["is_ahead"] else entry_id
+        changes = {name: wanted[name] for name in ("refusal", "rows", "bucket", "timeout_ms")}
         item = self.wire.item(request_id, entry_id, inputs=inputs, **changes)
         if wanted["refusal"]:
             return item
@@ -240,7 +231,8 @@ class Player:
 
     def do_be_late(self, request_id):
         due = self.wire.keys.due
-        return self.wire.ask("ZADD", due, "XX", IDS.index(request_id), f"{TENANT}:{request_id}")
+        self.wire.ask("ZADD", due, "XX", IDS.index(request_id), f"{TENANT}:{request_id}")
+        return self.do_overdue(3)
 
     def do_overdue(self, count):
         return self.wire.run(requests.overdue(self.wire.keys, count))
@@ -261,8 +253,9 @@ class Player:
         return self.wire.ask("SADD", self.wire.reply_key(request_id), "foreign")
 
     def do_remove_queue(self, bucket):
-        self._forget_names(self.wire.queue(bucket))
-        return self.wire.ask("DEL", self.wire.queue(bucket))
+        queues = [self.wire.queue(bucket, priority) for priority in PRIORITIES]
+        self._forget_names(*queues)
+        return self.wire.ask("DEL", *queues)
 
     def do_ring(self, worker):
         return self.wire.run(fleet.ring_worker(self.wire.keys, worker))

@@ -226,3 +226,17 @@ def test_two_models_are_served_side_by_side_and_no_thread_is_left():
 def test_an_error_of_the_test_itself_goes_through():
     with pytest.raises(ZeroDivisionError), serve(Shout):
         raise ZeroDivisionError
+
+
+def test_a_breakpoint_in_a_model_stops_in_this_process(monkeypatch):
+    stopped = []
+    monkeypatch.setattr(sys, "breakpointhook", lambda: stopped.append(sys._getframe(1).f_code))
+
+    class Curious(Model):
+        def predict(self, rows, context):
+            breakpoint()  # noqa: T100  what this test is about
+            return [{"text": row["text"]} for row in rows]
+
+    with serve(Curious) as client:
+        assert client.infer("Curious", "a").output == ["a"]
+    assert stopped == [Curious.predict.__code__]
