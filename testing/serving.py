@@ -165,6 +165,7 @@ class _SmallFleet:
 
     def __init__(self, served: Served, clock: Clock) -> None:
         self._served = served
+        self._clock = clock
         self._server = MemoryServer(clock)
         self._broker = MemoryBroker(self._server)
         self._keys = ModelKeys(DEFAULT_NAMESPACE, served.name)
@@ -200,11 +201,15 @@ class _SmallFleet:
             executor.run(fleet.enlist_model(keys.namespace, keys.model))
         self._worker.start("worker")
         self._router.start("router")
+        # A load that ends what it runs in, or takes too long, is tried a second time.
+        give_up_ms = self._clock.monotonic_ms() + 2 * record.limits.load_ms + _GRACE_MS
         while (state := self._state()).get("state") != "ready":
             if self._failure is not None:
                 raise self._failure
             if "reason" in state:
                 raise ModelRefusedError(f"{state['reason']}; its trace is in the log")
+            if self._clock.monotonic_ms() > give_up_ms:
+                raise ModelRefusedError(f"{keys.model} was not loaded in time")
             self._over.wait(_LOOK_S)
 
     def _state(self) -> Mapping[str, str]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import structlog.testing
 
+import batchfleet
 from batchfleet import CallerError, Model, ModelError
 from batchfleet.models.model import Prepared
 from batchfleet.testing import ModelRefusedError, serve
@@ -49,7 +50,7 @@ class Careful(Model):
 
 
 def test_a_model_of_a_few_lines_answers():
-    with serve(Shout) as client:
+    with batchfleet.testing.serve(Shout) as client:
         result = client.infer("Shout", ["hello", "world"])
     assert result.outputs["text"] == ["HELLO", "WORLD"]
     assert (result.model, result.version, result.receipt["rows"]) == ("Shout", "1", 2)
@@ -201,6 +202,20 @@ def test_a_model_that_cannot_be_loaded_is_refused_with_its_reason():
     ):
         raise AssertionError("it was served")
     assert any(entry["event"] == "load_failed" for entry in logs)
+
+
+def test_a_model_that_exits_while_it_is_loaded_is_refused():
+    class Exiting(Model):
+        def load(self, context):
+            sys.exit("no licence")
+
+    with (
+        structlog.testing.capture_logs() as logs,
+        pytest.raises(ModelRefusedError, match="no licence"),
+        serve(Exiting),
+    ):
+        raise AssertionError("it was served")
+    assert any(entry["event"] == "device_thread_crashed" for entry in logs)
 
 
 def test_wrong_limits_and_names_are_told_at_once():
