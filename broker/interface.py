@@ -4,6 +4,7 @@ Two brokers offer them, held to one suite of tests: `RedisBroker`, a server, and
 twin inside one process.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NoReturn, Protocol, Self, TypeVar
@@ -16,6 +17,10 @@ COMMAND_TIMEOUT_S = 10.0
 
 OnMessage = Callable[[str, bytes | None], None]
 """Gets channel and payload; None as payload says that the server has confirmed the channel."""
+
+
+OnAnswer = Callable[["asyncio.Future[Any]", Any], None]
+"""Gets a caller's future and the raw answer, or the `ServerError` that came instead."""
 
 
 class Executor(Protocol):
@@ -74,8 +79,20 @@ class AsyncExecutor(Protocol):
             RefusedError: the server answered with an error.
         """
 
+    async def run_packed(self, packed: bytes) -> Any:
+        """Run a packed command that is not a script; returns the raw answer. Errors as of `run`."""
+
     async def run_each(self, commands: Sequence[Command[Any]]) -> list[Any]:
         """Run plain commands in one round trip; a `ServerError` stands where one failed."""
+
+    def post(self, packed: bytes, future: "asyncio.Future[Any]", on_answer: OnAnswer) -> None:
+        """Send a packed command without waiting; callers bound how many they send.
+
+        What becomes of the future, `on_answer` decides; it may not send in turn.
+
+        Raises:
+            UnreachableError: closed.
+        """
 
     async def close(self) -> None:
         """Close the connection and fail what is still in flight. May be called twice."""

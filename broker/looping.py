@@ -7,7 +7,7 @@ the CPU of a whole request: answers go straight from the parser to the futures o
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import hiredis
@@ -18,9 +18,11 @@ from ..wire.errors import ServerError
 from .commands import Command
 from .connections import looping_connection
 from .errors import RefusedError, UnreachableError, raise_translated, refused
-from .interface import COMMAND_TIMEOUT_S, OnMessage
+from .interface import COMMAND_TIMEOUT_S, OnAnswer, OnMessage
 
 T = TypeVar("T")
+
+_Caller = tuple["asyncio.Future[Any]", OnAnswer]
 
 _IN_FLIGHT_MAX = 10_000
 _WRITE_BYTES = 256 * 1024
@@ -28,7 +30,8 @@ _CLOSE_TIMEOUT_S = 5.0
 _MORE_NEEDED = object()
 
 
-def _pack(parts: Sequence[Any]) -> bytes:
+def pack(parts: Sequence[Any]) -> bytes:
+    """A command of texts, bytes and numbers as it goes to the server; `TypeError` for others."""
     packed: bytes = hiredis.pack_command(tuple(parts))
     return packed
 
@@ -131,6 +134,22 @@ async def _close_link(connection: redis.asyncio.Connection, link: _Link | None) 
     await connection.disconnect(nowait=True)
 
 
+def _resolve(future: asyncio.Future[Any], raw: Any) -> None:
+    if not future.done():
+        future.set_result(raw)
+
+
+def _checked(raw: Any) -> Any:
+    if isinstance(raw, ServerError):
+        raise raw
+    return raw
+
+
+def _tell(callers: Iterable[_Caller], error: ServerError) -> None:
+    for future, on_answer in callers:
+        on_answer(future, error)
+
+
 class LoopingExecutor:
     """Runs commands of many tasks on one connection. Belongs to the event loop that uses it.
 
@@ -141,13 +160,15 @@ class LoopingExecutor:
     def __init__(self, url: str, name: str, timeout_s: float = COMMAND_TIMEOUT_S) -> None:
         self._connection = looping_connection(url, timeout_s, name)
         self._timeout_s = timeout_s
-        self._outbox: deque[tuple[bytes, asyncio.Future[Any]]] = deque()
-        self._in_flight: deque[asyncio.Future[Any]] = deque()
+        self._outbox: deque[tuple[bytes, _Caller]] = deque()
+        self._in_flight: deque[_Caller] = deque()
         self._room = asyncio.Semaphore(_IN_FLIGHT_MAX)
         self._link: _Link | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._is_flush_due = False
         self._watchdog: asyncio.TimerHandle | None = None
+        # Commands in the last write: a caller who is alone need not wait for others in its tick.
+        self._written = 1
         self._answers = 0
         self._is_closed = False
         self._was_reachable = False
@@ -164,38 +185,51 @@ class LoopingExecutor:
             UnreachableError: no answer.
             RefusedError: the server answered with an error.
         """
+        packed, script = pack(command.parts), command.script
         async with self._room:
-            raw = await self._send(command.parts)
-            if isinstance(raw, RefusedError):
-                if raw.code != "NOSCRIPT" or command.script is None:
-                    raise raw
-                await self._send(("SCRIPT", "LOAD", command.script.source))
-                raw = await self._send(command.parts)
-        if isinstance(raw, BaseException):
-            raise raw
-        return command.read(raw)
+            raw = await self._send(packed)
+            if script is not None and isinstance(raw, RefusedError) and raw.code == "NOSCRIPT":
+                _checked(await self._send(pack(("SCRIPT", "LOAD", script.source))))
+                raw = await self._send(packed)
+        return command.read(_checked(raw))
+
+    async def run_packed(self, packed: bytes) -> Any:
+        """Run a packed command that is not a script; returns the raw answer. Errors as of `run`."""
+        async with self._room:
+            return _checked(await self._send(packed))
 
     async def run_each(self, commands: Sequence[Command[Any]]) -> list[Any]:
         """Run plain commands in one round trip; a `ServerError` stands where one failed."""
         assert all(command.script is None for command in commands)
-        futures = [self._send(command.parts) for command in commands]
-        raws = await asyncio.gather(*futures, return_exceptions=True)
+        futures = [self._send(pack(command.parts)) for command in commands]
+        raws = await asyncio.gather(*futures)
         return [
-            raw if isinstance(raw, BaseException) else command.read(raw)
+            raw if isinstance(raw, ServerError) else command.read(raw)
             for command, raw in zip(commands, raws, strict=True)
         ]
 
-    def _send(self, parts: Sequence[Any]) -> asyncio.Future[Any]:
+    def _send(self, packed: bytes) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.post(packed, future, _resolve)
+        return future
+
+    def post(self, packed: bytes, future: asyncio.Future[Any], on_answer: OnAnswer) -> None:
+        """Send a packed command without waiting; callers bound how many they send.
+
+        It is dropped where the future is done before it is written. What becomes of the future,
+        `on_answer` decides; it may not send in turn.
+
+        Raises:
+            UnreachableError: closed.
+        """
         if self._is_closed:
             raise UnreachableError("the executor was closed")
-        packed = _pack(parts)
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-        self._outbox.append((packed, future))
-        if not self._is_flush_due:
+        self._outbox.append((packed, (future, on_answer)))
+        if not self._in_flight and self._written == 1:
+            self._flush()
+        elif not self._is_flush_due:
             self._is_flush_due = True
-            loop.call_soon(self._flush)
-        return future
+            future.get_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
         """Write what has gathered, as far as the transport takes it."""
@@ -219,12 +253,13 @@ class LoopingExecutor:
         parts: list[bytes] = []
         size = 0
         while self._outbox and size < _WRITE_BYTES:
-            packed, future = self._outbox.popleft()
-            if future.done():
-                continue  # its caller has gone, and nothing was sent yet
-            self._in_flight.append(future)
+            packed, caller = self._outbox.popleft()
+            if caller[0].done():
+                continue  # it has gone, and nothing was sent yet
+            self._in_flight.append(caller)
             parts.append(packed)
             size += len(packed)
+        self._written = len(parts)
         return b"".join(parts)
 
     async def _connect(self) -> None:
@@ -233,7 +268,7 @@ class LoopingExecutor:
             await _open_link(self._connection, link)
         except ServerError as error:
             self._connecting = None
-            self._fail(error, [future for _, future in self._outbox])
+            _tell((caller for _, caller in self._outbox), error)
             self._outbox.clear()
             return
         self._link, self._connecting = link, None
@@ -242,23 +277,16 @@ class LoopingExecutor:
 
     def _on_answer(self, raw: Any) -> None:
         self._answers += 1
-        future = self._in_flight.popleft()
-        if not future.done():
-            future.set_result(raw)
+        future, on_answer = self._in_flight.popleft()
+        on_answer(future, raw)
 
     def _on_lost(self, error: UnreachableError) -> None:
         self._link = None
-        failed = list(self._in_flight)
+        _tell(self._in_flight, error)
         self._in_flight.clear()
-        self._fail(error, failed)
         if self._outbox and not self._is_flush_due:
             self._is_flush_due = True
             asyncio.get_running_loop().call_soon(self._flush)
-
-    def _fail(self, error: Exception, futures: Sequence[asyncio.Future[Any]]) -> None:
-        for future in futures:
-            if not future.done():
-                future.set_exception(error)
 
     def _watch(self) -> None:
         seen = self._answers
@@ -282,8 +310,9 @@ class LoopingExecutor:
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.gather(self._connecting, return_exceptions=True)
-        error = UnreachableError("the executor was closed")
-        self._fail(error, [*self._in_flight, *(future for _, future in self._outbox)])
+        callers = [*self._in_flight, *(caller for _, caller in self._outbox)]
+        _tell(callers, UnreachableError("the executor was closed"))
+        self._in_flight.clear()
         self._outbox.clear()
         await _close_link(self._connection, self._link)
 
@@ -337,7 +366,7 @@ class Subscription:
 
     def _send(self, *parts: str) -> None:
         if self._link is not None:
-            self._link.write(_pack(parts))
+            self._link.write(pack(parts))
 
     def _on_answer(self, raw: Any) -> None:
         if isinstance(raw, RefusedError):

@@ -19,20 +19,38 @@ from ..wire.errors import BatchfleetError, ErrorKind, ProtocolError, RequestErro
 from ..wire.keys import ModelKeys
 from ..wire.names import require_name
 from ..wire.reply import Reply, decode_reply
-from ..wire.request import Request
 from ..wire.states import State
 from .back_off import BackOff
 from .errors import ClientClosedError
-from .options import OptionFields, Options, RequestIds, patience_s
+from .ingress import Ingress
+from .options import NO_OPTIONS, OptionFields, Options, RequestIds, patience_s
 from .removal import ReplyRemover
 from .result import Handle, HandleLike, Result, as_handle
 from .target import find_target
 from .waiter import Waiter
+from .waits import Wait
 
 CONCURRENCY_MAX = 10_000
 _MODELS_MAX = 1024
 # How many answers `map` holds back while the next one in order is still running.
 _AHEAD = 4
+
+
+class _NotAddedError(Exception):
+    """The server did not say that it added a request.
+
+    `answer` is the error that came instead; None = there is no such stream.
+    """
+
+    def __init__(self, answer: ServerError | None) -> None:
+        super().__init__(answer)
+        self.answer = answer
+
+
+def _check_added(future: "asyncio.Future[Reply]", answer: Any) -> None:
+    """Look at the answer to an XADD; its caller waits for the reply, so only a failure matters."""
+    if type(answer) is not bytes and not future.done():
+        future.set_exception(_NotAddedError(answer))
 
 
 class AsyncClient:
@@ -69,13 +87,13 @@ class AsyncClient:
         self._tenant = target.tenant
         self._keep = keep
         self._ids = RequestIds()
-        self._options = Options(**(defaults or {}))
+        self._options = Options(**defaults) if defaults else NO_OPTIONS
         self._executor = target.broker.connect_looping("batchfleet-client")
         self._waiter = Waiter(
             target.broker, "batchfleet-client-waiter", self._tenant, self._executor
         )
         self._remover = ReplyRemover(self._executor, self._tenant)
-        self._keys = lru_cache(_MODELS_MAX)(self._make_keys)
+        self._ingress = lru_cache(_MODELS_MAX)(self._open_ingress)
         self._is_closed = False
 
     @property
@@ -97,9 +115,10 @@ class AsyncClient:
             ServerError: the server refused, or cannot be reached; the outcome is unknown then.
             ClientClosedError: closed.
         """
-        keys, request, options = self._prepare(model, inputs, fields)
-        entry_id = await self._add(keys, request, options.patience_s)
-        return Handle(model, request.id, entry_id, options.timeout_ms)
+        options = replace(self._options, **fields) if fields else self._options
+        keys, request_id, packed = self._prepare(model, inputs, options)
+        entry_id = await self._add(keys, packed, options.patience_s)
+        return Handle(model, request_id, entry_id, options.timeout_ms)
 
     async def result(self, handle: HandleLike, timeout_s: float | None = None) -> Result:
         """Wait for the answer to a submitted request.
@@ -118,25 +137,35 @@ class AsyncClient:
         known = as_handle(handle)
         keys = self._keys_of(known)
         seconds = patience_s(known.timeout_ms) if timeout_s is None else timeout_s
-        wait = await self._waiter.expect(keys, known.id, seconds)
-        self._waiter.look(wait)
-        return self._hand_over(keys, await self._waiter.outcome(wait, seconds))
+        while (wait := self._waiter.expect(keys, known.id, seconds)) is None:
+            await self._waiter.confirm(keys, known.id, seconds)
+        try:
+            self._waiter.look(wait)
+            return self._hand_over(keys, await wait.future)
+        finally:
+            self._waiter.forget(wait)
 
     async def infer(self, model: str, inputs: Any, **fields: Unpack[OptionFields]) -> Result:
         """Submit and wait for the answer, as long as the request's time-out and 5 s.
 
         Arguments are those of `submit`, errors those of `submit` and `result`.
         """
-        keys, request, options = self._prepare(model, inputs, fields)
-        wait = await self._waiter.expect(keys, request.id, options.patience_s)
+        options = replace(self._options, **fields) if fields else self._options
+        keys, request_id, packed = self._prepare(model, inputs, options)
+        within_s = options.patience_s
+        while (wait := self._waiter.expect(keys, request_id, within_s)) is None:
+            await self._waiter.confirm(keys, request_id, within_s)
         try:
-            await self._add(keys, request, options.patience_s)
-        except BaseException:
+            self._executor.post(packed, wait.future, _check_added)
+            if options.id is not None:
+                self._waiter.look(wait, is_repeat=True)
+            try:
+                reply = await wait.future
+            except _NotAddedError as failed:
+                reply = await self._add_again(failed.answer, packed, wait, within_s)
+            return self._hand_over(keys, reply)
+        finally:
             self._waiter.forget(wait)
-            raise
-        if options.id is not None:
-            self._waiter.look(wait, is_repeat=True)
-        return self._hand_over(keys, await self._waiter.outcome(wait, options.patience_s))
 
     async def poll(self, handle: HandleLike) -> Result | None:
         """The answer if it is there, else None; does not wait. Errors are those of `result`."""
@@ -235,42 +264,65 @@ class AsyncClient:
                 task.cancel()
             await asyncio.gather(*window, return_exceptions=True)
 
-    def _prepare(
-        self, model: str, inputs: Any, fields: OptionFields
-    ) -> tuple[ModelKeys, Request, Options]:
+    def _prepare(self, model: str, inputs: Any, options: Options) -> tuple[ModelKeys, str, bytes]:
+        """Keys of the model, the request's id, and the command that adds it."""
         if self._is_closed:
             raise ClientClosedError("the client was closed")
-        options = replace(self._options, **fields) if fields else self._options
-        return self._keys(model), options.to_request(self._ids.new(), inputs), options
+        ingress = self._ingress(model)
+        request_id = self._ids.new() if options.id is None else require_name("id", options.id)
+        return ingress.keys, request_id, ingress.pack(options, request_id, inputs)
 
     def _keys_of(self, handle: Handle) -> ModelKeys:
         if self._is_closed:
             raise ClientClosedError("the client was closed")
         require_name("id", handle.id)
-        return self._keys(handle.model)
+        return self._ingress(handle.model).keys
 
-    def _make_keys(self, model: str) -> ModelKeys:
-        return ModelKeys(self._namespace, require_name("model", model))
+    def _open_ingress(self, model: str) -> Ingress:
+        return Ingress(ModelKeys(self._namespace, require_name("model", model)), self._tenant)
 
-    async def _add(self, keys: ModelKeys, request: Request, within_s: float) -> bytes:
-        command = requests.submit(keys, self._tenant, request)
+    async def _add(self, keys: ModelKeys, packed: bytes, within_s: float) -> bytes:
         try:
-            entry_id = await self._executor.run(command)
-        except (UnreachableError, TransientError):
-            if self._is_closed:
-                raise ClientClosedError("the client was closed") from None
-            if not self._executor.was_reachable:
-                raise
-            # Whether it was added is unknown; added twice under one id, it still runs once.
-            await self._wait_until_reachable(within_s)
-            entry_id = await self._executor.run(command)
+            entry_id = await self._executor.run_packed(packed)
+        except ServerError as error:
+            await self._recover(error, within_s)
+            entry_id = await self._executor.run_packed(packed)
         if entry_id is None:
-            raise RequestError.of(
-                ErrorKind.UNKNOWN_MODEL,
-                f"{keys.model} is not deployed in namespace {keys.namespace} for tenant "
-                f"{self._tenant}; `batchfleet deploy {keys.model}/VERSION`",
-            )
-        return entry_id
+            raise self._unknown_model(keys)
+        return bytes(entry_id)
+
+    async def _add_again(
+        self, answer: ServerError | None, packed: bytes, wait: Wait, within_s: float
+    ) -> Reply:
+        """The reply to a request that was not added as far as we know."""
+        keys = wait.entry.channel.keys
+        if answer is None:
+            raise self._unknown_model(keys) from None
+        self._waiter.renew(wait, within_s)
+        if not wait.future.done():
+            await self._recover(answer, within_s)
+            await self._add(keys, packed, within_s)
+        return await wait.future
+
+    async def _recover(self, error: ServerError, within_s: float) -> None:
+        """Return when a request may be added again, or raise where that would not help.
+
+        Whether it was added is unknown; added twice under one id, it still runs once.
+        """
+        if not isinstance(error, UnreachableError | TransientError):
+            raise error from None
+        if self._is_closed:
+            raise ClientClosedError("the client was closed") from None
+        if not self._executor.was_reachable:
+            raise error from None
+        await self._wait_until_reachable(within_s)
+
+    def _unknown_model(self, keys: ModelKeys) -> RequestError:
+        return RequestError.of(
+            ErrorKind.UNKNOWN_MODEL,
+            f"{keys.model} is not deployed in namespace {keys.namespace} for tenant "
+            f"{self._tenant}; `batchfleet deploy {keys.model}/VERSION`",
+        )
 
     async def _wait_until_reachable(self, within_s: float) -> None:
         back_off = BackOff()

@@ -7,15 +7,14 @@ from typing import Any, Literal, TypedDict
 
 import orjson
 
-from ..wire.codec import JSON, MSGPACK, encode_body
+from ..wire.codec import JSON, MSGPACK
 from ..wire.limits import NOTIFY_PREFIX_LENGTH, TIMEOUT_MS_DEFAULT
-from ..wire.names import require_name
 from ..wire.request import Request
-from ..wire.tensors import encode_inputs
 
 # How much longer than the request's own time-out a caller waits for the fleet to report it.
 _GRACE_MS = 5_000
-_ID_CHARACTERS = 32
+_ENDING_CHARACTERS = 32 - NOTIFY_PREFIX_LENGTH
+_DRAWN_IDS = 256
 
 Accept = Literal["application/json", "application/msgpack"]
 Priority = Literal["high", "normal", "low"]
@@ -76,18 +75,12 @@ class Options:
         """How long a caller waits who names no time of its own."""
         return patience_s(self.timeout_ms)
 
-    def to_request(self, request_id: str, inputs: Any) -> Request:
-        """The request entry.
-
-        Raises:
-            CallerError: `bad_inputs` where `inputs` cannot be put on the wire; `bad_request` where
-                an id is not a name.
-        """
-        body, rows = encode_inputs(inputs)
+    def to_request(self, request_id: str, inputs: bytes, rows: int) -> Request:
+        """The request entry; `inputs` are encoded in msgpack."""
         parameters = self.parameters
         return Request(
-            id=request_id if self.id is None else require_name("id", self.id),
-            inputs=encode_body(body, MSGPACK),
+            id=request_id,
+            inputs=inputs,
             content_type=MSGPACK,
             accept=None if self.accept == MSGPACK else JSON,
             version=self.version,
@@ -109,14 +102,25 @@ def patience_s(timeout_ms: int | None) -> float:
     return ((timeout_ms or TIMEOUT_MS_DEFAULT) + _GRACE_MS) / 1000
 
 
+NO_OPTIONS = Options()
+
+
 class RequestIds:
-    """Ids of one client. All start alike, so that one channel per model tells of all replies."""
+    """Ids of one client. All start alike, so that one channel per model tells of all replies.
+
+    Like the client it belongs to one event loop: a fork would repeat what was drawn before it.
+    """
 
     def __init__(self, token_hex: Callable[[int], str] = secrets.token_hex) -> None:
         self._token_hex = token_hex
         self._prefix = token_hex(NOTIFY_PREFIX_LENGTH // 2)
-        self._bytes = (_ID_CHARACTERS - NOTIFY_PREFIX_LENGTH) // 2
+        self._endings: list[str] = []
 
     def new(self) -> str:
         """An id that nobody else has."""
-        return self._prefix + self._token_hex(self._bytes)
+        if not self._endings:
+            # Many at a time, since each draw is a call of the system.
+            digits = self._token_hex(_DRAWN_IDS * _ENDING_CHARACTERS // 2)
+            starts = range(0, len(digits), _ENDING_CHARACTERS)
+            self._endings = [digits[at : at + _ENDING_CHARACTERS] for at in starts]
+        return self._prefix + self._endings.pop()

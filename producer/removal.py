@@ -19,14 +19,17 @@ class ReplyRemover:
     def __init__(self, executor: AsyncExecutor, tenant: str) -> None:
         self._executor = executor
         self._tenant = tenant
-        # A dict for its order and because several callers may have waited for one reply.
-        self._gathered: dict[ModelKeys, dict[str, None]] = {}
+        # By model. Ids in a dict for its order, and since several callers may wait for one reply.
+        self._gathered: dict[str, tuple[ModelKeys, dict[str, None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._running: set[asyncio.Task[None]] = set()
 
     def add(self, keys: ModelKeys, request_id: str) -> None:
         """Remove this reply soon."""
-        ids = self._gathered.setdefault(keys, {})
+        gathered = self._gathered.get(keys.model)
+        if gathered is None:
+            gathered = self._gathered[keys.model] = (keys, {})
+        ids = gathered[1]
         ids[request_id] = None
         if len(ids) == _BATCH_MAX:
             self._start()
@@ -43,7 +46,7 @@ class ReplyRemover:
             self._timer.cancel()
             self._timer = None
         gathered, self._gathered = self._gathered, {}
-        for keys, ids in gathered.items():
+        for keys, ids in gathered.values():
             for batch in _batches(list(ids)):
                 command = requests.forget_replies(keys, self._tenant, batch)
                 # A reply that cannot be removed expires by itself; nobody waits for this.

@@ -6,8 +6,8 @@ channel (first, and after each reconnect), and every `_CHECK_S`.
 """
 
 import asyncio
+import math
 from collections.abc import Coroutine, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgpack
@@ -22,6 +22,7 @@ from ..wire.keys import ModelKeys
 from ..wire.reply import Reply, decode_reply
 from .back_off import BackOff
 from .errors import ClientClosedError, WaitTimeoutError
+from .waits import Channel, Entry, Wait
 
 WAITS_MAX = 100_000
 # Ids of a client share one channel per model; each other channel is for ids that callers gave.
@@ -30,50 +31,9 @@ _CHECK_S = 5.0
 _SOON_S = 0.25
 _LOOK_MAX = 128
 _CONFIRM_S = 10.0
-
-
-@dataclass(slots=True, eq=False)
-class _Channel:
-    """A channel, and the ids waited for that it tells of.
-
-    A polled one is not subscribed to, since there are too many; the keys of its ids are read every
-    `_SOON_S` instead.
-    """
-
-    keys: ModelKeys
-    name: str
-    is_polled: bool
-    confirmed: asyncio.Event = field(default_factory=asyncio.Event)
-    failure: BaseException | None = None
-    entries: dict[str, "_Entry"] = field(default_factory=dict)
-
-    @property
-    def is_ready(self) -> bool:
-        return self.is_polled or (self.failure is None and self.confirmed.is_set())
-
-
-@dataclass(slots=True, eq=False)
-class _Entry:
-    """One id that somebody waits for.
-
-    `is_repeat`: the id was there before perhaps, so that a refusal under the key may be an old
-    one. `misses` counts looks that found it finished but its reply gone.
-    """
-
-    channel: _Channel
-    request_id: str
-    futures: set["asyncio.Future[Reply]"] = field(default_factory=set)
-    is_open: bool = True
-    is_repeat: bool = False
-    misses: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class Wait:
-    """One caller's place in the table; give it to `outcome` or to `forget`."""
-
-    entry: _Entry
-    future: "asyncio.Future[Reply]"
+# Timers may come a little early, and two sweeps stand apart so that many waits cost little.
+_SWEEP_EARLY_S = 0.002
+_SWEEP_S = 0.02
 
 
 class Waiter:
@@ -83,13 +43,17 @@ class Waiter:
         self._tenant = tenant
         self._executor = executor
         self._subscription = broker.subscribe(name, self._receive)
-        self._channels: dict[str, _Channel] = {}
+        self._channels: dict[str, Channel] = {}
         self._listening: asyncio.Task[None] | None = None
         self._checking: asyncio.Task[None] | None = None
         self._waits = 0
-        self._asked: dict[_Entry, None] = {}
+        self._asked: dict[Entry, None] = {}
         self._ask_event = asyncio.Event()
         self._back_off = BackOff()
+        # Set with the first channel: asking for it costs a call of the system each time.
+        self._loop: asyncio.AbstractEventLoop
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._sweep_at = math.inf
         self._is_closed = False
 
     @property
@@ -97,54 +61,65 @@ class Waiter:
         """Callers that wait now."""
         return self._waits
 
-    async def expect(self, keys: ModelKeys, request_id: str, within_s: float) -> Wait:
+    def expect(self, keys: ModelKeys, request_id: str, within_s: float) -> Wait | None:
         """Enter the table; from now on no answer to this id is missed.
 
-        The first time for a channel takes a round trip, and no longer than `within_s`.
+        Await the future of what is returned, then `forget` it, whatever comes. None = the channel
+        has to be confirmed first: await `confirm` and enter again.
 
-        Raises:
+        Raises (also from the future):
+            WaitTimeoutError: no answer within `within_s`; the request goes on.
+            CallerError: `unknown_request`, it is finished but its reply is gone.
             FleetError: `busy`, too many wait already.
-            ServerError: the server cannot be reached or does not let us subscribe.
             ClientClosedError: closed.
         """
-        name = keys.channel(self._tenant, request_id)
-        while (channel := self._channels.get(name)) is None or not channel.is_ready:
-            await self._confirm(channel or self._open_channel(keys, name), within_s)
+        channel = self._channels.get(keys.channel(self._tenant, request_id))
+        if channel is None or not channel.is_ready:
+            return None
         if self._waits >= WAITS_MAX:
             raise RequestError.of(ErrorKind.BUSY, f"{WAITS_MAX} callers wait in this client")
         entry = channel.entries.get(request_id)
         if entry is None:
-            entry = channel.entries[request_id] = _Entry(channel, request_id)
+            entry = channel.entries[request_id] = Entry(channel, request_id)
             if channel.is_polled:
                 self._ask_soon(entry)
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        entry.futures.add(future)
+        wait = Wait(entry, self._deadline(within_s), self._loop.create_future())
+        entry.waits.add(wait)
         self._waits += 1
-        return Wait(entry, future)
+        return wait
 
-    async def outcome(self, wait: Wait, timeout_s: float) -> Reply:
-        """Wait for the terminal reply.
+    async def confirm(self, keys: ModelKeys, request_id: str, within_s: float) -> None:
+        """Subscribe to the channel of an id: one round trip, and no longer than `within_s`.
 
         Raises:
-            WaitTimeoutError: none came in time; the request goes on.
-            CallerError: `unknown_request`, it is finished but its reply is gone.
+            ServerError: the server cannot be reached or does not let us subscribe.
             ClientClosedError: closed.
         """
-        timer = asyncio.get_running_loop().call_later(timeout_s, _expire, wait, timeout_s)
+        name = keys.channel(self._tenant, request_id)
+        channel = self._channels.get(name) or self._open_channel(keys, name)
+        if channel.is_ready:
+            return
         try:
-            return await wait.future
-        finally:
-            timer.cancel()
-            self.forget(wait)
+            async with asyncio.timeout(min(within_s, _CONFIRM_S)):
+                await channel.settled.wait()
+        except TimeoutError as error:
+            raise UnreachableError("the server did not confirm a subscription") from error
+        if channel.failure is not None:
+            raise channel.failure
+
+    def renew(self, wait: Wait, within_s: float) -> None:
+        """Go on waiting after the future was given an error of this caller alone."""
+        wait.deadline, wait.future = self._deadline(within_s), self._loop.create_future()
+        if wait.entry.outcome is not None:
+            wait.resolve(wait.entry.outcome)
 
     def forget(self, wait: Wait) -> None:
-        """Leave the table without an outcome."""
-        entry, future = wait.entry, wait.future
+        """Leave the table."""
         self._waits -= 1
-        if entry.is_open:
-            entry.futures.discard(future)
-            if not entry.futures:
-                self._leave(entry)
+        entry, future = wait.entry, wait.future
+        entry.waits.discard(wait)
+        if entry.outcome is None and not entry.waits:
+            self._leave(entry)
         if future.done() and not future.cancelled():
             future.exception()  # seen, even where its caller had left already
 
@@ -159,6 +134,41 @@ class Waiter:
             wait.entry.is_repeat = is_repeat
             self._ask(wait.entry)
 
+    def _deadline(self, within_s: float) -> float:
+        """The time so far from now; there will be a sweep by then."""
+        deadline = self._loop.time() + within_s
+        if deadline < self._sweep_at:
+            self._sweep_later(deadline)
+        return deadline
+
+    def _sweep_later(self, at: float) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self._sweep_at = at
+        self._sweeper = self._loop.call_at(at, self._sweep)
+
+    def _sweep(self) -> None:
+        """End the waits that are over. The next sweep is when the earliest of the others is."""
+        self._sweeper, self._sweep_at = None, math.inf
+        now = self._loop.time()
+        left = math.inf
+        for wait in self._open_waits():
+            if wait.deadline > now + _SWEEP_EARLY_S:
+                left = min(left, wait.deadline)
+                continue
+            text = f"no answer to {wait.entry.request_id} in time; it goes on"
+            wait.resolve(WaitTimeoutError(text))
+        if left < math.inf:
+            self._sweep_later(max(left, now + _SWEEP_S))
+
+    def _open_waits(self) -> list[Wait]:
+        return [
+            wait
+            for channel in self._channels.values()
+            for entry in channel.entries.values()
+            for wait in entry.waits
+        ]
+
     async def close(self) -> None:
         """End every wait with `ClientClosedError`. May be called twice."""
         self._is_closed = True
@@ -168,16 +178,20 @@ class Waiter:
         if tasks:
             await asyncio.wait(tasks)
         self._fail_all(ClientClosedError("the client was closed"))
+        if self._sweeper is not None:
+            self._sweeper.cancel()
         await self._subscription.close()
 
-    def _open_channel(self, keys: ModelKeys, name: str) -> _Channel:
+    def _open_channel(self, keys: ModelKeys, name: str) -> Channel:
         if self._is_closed:
             raise ClientClosedError("the client was closed")
+        self._loop = asyncio.get_running_loop()
         if len(self._channels) >= CHANNELS_MAX:
             self._drop_idle_channel()
-        channel = _Channel(keys, name, is_polled=len(self._channels) >= CHANNELS_MAX)
+        is_polled = len(self._channels) >= CHANNELS_MAX
+        channel = Channel(keys, name, is_polled, is_ready=is_polled)
         self._channels[name] = channel
-        if not channel.is_polled:
+        if not is_polled:
             self._subscription.add(name)
         if self._listening is None:
             self._listening = self._start(self._listen())
@@ -191,17 +205,6 @@ class Waiter:
                 del self._channels[name]
                 self._subscription.remove(name)
                 return
-
-    async def _confirm(self, channel: _Channel, within_s: float) -> None:
-        if channel.is_polled:
-            return
-        try:
-            async with asyncio.timeout(min(within_s, _CONFIRM_S)):
-                await channel.confirmed.wait()
-        except TimeoutError as error:
-            raise UnreachableError("the server did not confirm a subscription") from error
-        if channel.failure is not None:
-            raise channel.failure
 
     def _start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.create_task(work, name="batchfleet waiter")
@@ -244,7 +247,7 @@ class Waiter:
                     del self._asked[entry]
                 await self._read_keys([entry for entry in batch if entry.is_open])
 
-    async def _read_keys(self, entries: Iterable[_Entry]) -> None:
+    async def _read_keys(self, entries: Iterable[Entry]) -> None:
         entries = list(entries)
         commands: list[Command[Any]] = []
         for entry in entries:
@@ -257,12 +260,12 @@ class Waiter:
             if entry.is_open:
                 self._settle(entry, status, raw)
 
-    def _settle(self, entry: _Entry, status: Any, raw: Any) -> None:
+    def _settle(self, entry: Entry, status: Any, raw: Any) -> None:
         """Act on what stands under an id's keys."""
         failure = next((a for a in (status, raw) if isinstance(a, ServerError)), None)
         if failure is not None:
             if not isinstance(failure, UnreachableError | TransientError):
-                self._fail(entry, failure)
+                self._close(entry, failure)
             elif entry.channel.is_polled:
                 self._ask_soon(entry)
             return
@@ -275,25 +278,25 @@ class Waiter:
         elif entry.channel.is_polled:
             self._ask_soon(entry)
 
-    def _deliver_read(self, entry: _Entry, raw: bytes) -> None:
+    def _deliver_read(self, entry: Entry, raw: bytes) -> None:
         try:
             reply = decode_reply(raw)
         except ValueError as error:
-            self._fail(entry, ProtocolError(f"the reply to {entry.request_id}: {error}"))
+            self._close(entry, ProtocolError(f"the reply to {entry.request_id}: {error}"))
             return
         if (reply.id, reply.tenant) != (entry.request_id, self._tenant):
-            self._fail(entry, ProtocolError(f"the reply to {entry.request_id} is somebody else's"))
+            self._close(entry, ProtocolError(f"the reply to {entry.request_id} is somebody else's"))
             return
-        self._deliver(entry, reply)
+        self._close(entry, reply)
 
-    def _miss(self, entry: _Entry, status: str) -> None:
+    def _miss(self, entry: Entry, status: str) -> None:
         # Another caller may have taken it while its notification was on the way to us.
         entry.misses += 1
         if entry.misses == 1:
             self._ask_soon(entry)
             return
         text = f"{entry.request_id} finished as {status}; its reply was handed over or has expired"
-        self._fail(entry, RequestError.of(ErrorKind.UNKNOWN_REQUEST, text))
+        self._close(entry, RequestError.of(ErrorKind.UNKNOWN_REQUEST, text))
 
     def _receive(self, name: str, payload: bytes | None) -> None:
         """A message of the subscription; None = it is confirmed."""
@@ -302,7 +305,7 @@ class Waiter:
             return  # its last caller has left
         if payload is None:
             self._back_off.reset()
-            channel.confirmed.set()
+            channel.confirm()
             self._ask_all(channel)
             return
         try:
@@ -311,31 +314,24 @@ class Waiter:
         except (ValueError, TypeError):
             self._ask_all(channel)  # unreadable, hence as good as lost: the keys will tell
 
-    def _receive_item(self, channel: _Channel, item: bytes) -> None:
+    def _receive_item(self, channel: Channel, item: bytes) -> None:
         if is_whole_reply(item):
             reply = decode_reply(item)
             entry = channel.entries.get(reply.id)
             if entry is not None and reply.tenant == self._tenant:
-                self._deliver(entry, reply)
+                self._close(entry, reply)
             return
         entry = channel.entries.get(item.decode())
         if entry is not None:
             self._ask(entry)
 
-    def _deliver(self, entry: _Entry, reply: Reply) -> None:
+    def _close(self, entry: Entry, outcome: Reply | BaseException) -> None:
+        entry.outcome = outcome
         self._leave(entry)
-        for future in entry.futures:
-            if not future.done():
-                future.set_result(reply)
+        for wait in entry.waits:
+            wait.resolve(outcome)
 
-    def _fail(self, entry: _Entry, error: BaseException) -> None:
-        self._leave(entry)
-        for future in entry.futures:
-            if not future.done():
-                future.set_exception(error)
-
-    def _leave(self, entry: _Entry) -> None:
-        entry.is_open = False
+    def _leave(self, entry: Entry) -> None:
         channel = entry.channel
         channel.entries.pop(entry.request_id, None)
         if channel.is_polled and not channel.entries:
@@ -344,34 +340,25 @@ class Waiter:
     def _fail_all(self, error: BaseException) -> None:
         for channel in list(self._channels.values()):
             for entry in list(channel.entries.values()):
-                self._fail(entry, error)
+                self._close(entry, error)
         self._drop(self._channels.values(), error)
 
     def _fail_unconfirmed(self, error: BaseException) -> None:
         self._drop((c for c in self._channels.values() if not c.is_ready), error)
 
-    def _drop(self, channels: Iterable[_Channel], error: BaseException) -> None:
+    def _drop(self, channels: Iterable[Channel], error: BaseException) -> None:
         for channel in list(channels):
-            channel.failure = error
-            channel.confirmed.set()
+            channel.fail(error)
             del self._channels[channel.name]
             self._subscription.remove(channel.name)
 
-    def _ask_all(self, channel: _Channel) -> None:
+    def _ask_all(self, channel: Channel) -> None:
         for entry in channel.entries.values():
             self._ask(entry)
 
-    def _ask(self, entry: _Entry) -> None:
+    def _ask(self, entry: Entry) -> None:
         self._asked[entry] = None
         self._ask_event.set()
 
-    def _ask_soon(self, entry: _Entry) -> None:
-        asyncio.get_running_loop().call_later(_SOON_S, self._ask, entry)
-
-
-def _expire(wait: Wait, timeout_s: float) -> None:
-    if not wait.future.done():
-        request_id = wait.entry.request_id
-        wait.future.set_exception(
-            WaitTimeoutError(f"no answer to {request_id} within {timeout_s:g} s; it goes on")
-        )
+    def _ask_soon(self, entry: Entry) -> None:
+        self._loop.call_later(_SOON_S, self._ask, entry)

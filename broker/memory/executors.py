@@ -1,17 +1,26 @@
 """The twin's connections: what `broker/blocking.py` and `broker/looping.py` are for a server."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
+import hiredis
+
 from ...wire.errors import ServerError
-from ..commands import Command
+from ..commands import Command, as_is, plain
 from ..errors import RefusedError, UnreachableError
-from ..interface import COMMAND_TIMEOUT_S, AsyncExecutor, ChannelSubscription, Executor, OnMessage
+from ..interface import (
+    COMMAND_TIMEOUT_S,
+    AsyncExecutor,
+    ChannelSubscription,
+    Executor,
+    OnAnswer,
+    OnMessage,
+)
 from .server import MemoryServer, Waiting
 
 T = TypeVar("T")
@@ -81,12 +90,20 @@ class MemoryExecutor:
         self.close()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Caller:
+    """Who gets an answer, and how."""
+
+    future: "asyncio.Future[Any]"
+    on_answer: OnAnswer
+
+
 class MemoryLoopingExecutor:
     """Runs commands of many tasks, as `LoopingExecutor` does; answers come in a later tick."""
 
     def __init__(self, server: MemoryServer) -> None:
         self._server = server
-        self._in_flight: set[asyncio.Future[Any]] = set()
+        self._in_flight: set[_Caller] = set()
         self._is_closed = False
         self._was_reachable = False
 
@@ -97,52 +114,79 @@ class MemoryLoopingExecutor:
 
     async def run(self, command: Command[T]) -> T:
         """Run one command; errors are those of `AsyncExecutor`."""
-        raw = await self._send(command)
-        if isinstance(raw, RefusedError):
-            raise raw
-        return command.read(raw)
+        return command.read(_checked(await self._send(command)))
+
+    async def run_packed(self, packed: bytes) -> Any:
+        """Run a packed command; returns the raw answer."""
+        return _checked(await self._send(plain(as_is, *_unpack(packed))))
 
     async def run_each(self, commands: Sequence[Command[Any]]) -> list[Any]:
         """Run plain commands; a `ServerError` stands where one failed."""
         assert all(command.script is None for command in commands)
-        futures = [self._send(command) for command in commands]
-        raws = await asyncio.gather(*futures, return_exceptions=True)
+        raws = await asyncio.gather(*[self._send(command) for command in commands])
         return [
-            raw if isinstance(raw, BaseException) else command.read(raw)
+            raw if isinstance(raw, ServerError) else command.read(raw)
             for command, raw in zip(commands, raws, strict=True)
         ]
 
+    def post(self, packed: bytes, future: "asyncio.Future[Any]", on_answer: OnAnswer) -> None:
+        """Send a packed command without waiting; see `AsyncExecutor`."""
+        self._post(plain(as_is, *_unpack(packed)), future, on_answer)
+
     def _send(self, command: Command[Any]) -> "asyncio.Future[Any]":
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._post(command, future, _resolve)
+        return future
+
+    def _post(
+        self, command: Command[Any], future: "asyncio.Future[Any]", on_answer: OnAnswer
+    ) -> None:
         if self._is_closed:
             raise UnreachableError("the executor was closed")
         self._was_reachable = True
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-
-        def on_answer(raw: Any) -> None:
-            loop.call_soon_threadsafe(_answer, future, raw)
-
-        waiting = self._server.ask(command, on_answer)
-        self._in_flight.add(future)
-        future.add_done_callback(self._in_flight.discard)
+        loop = future.get_loop()
+        caller = _Caller(future, on_answer)
+        self._in_flight.add(caller)
+        waiting = self._server.ask(command, lambda raw: _later(loop, self._answer, caller, raw))
         if waiting is not None:
             future.add_done_callback(lambda _: self._server.withdraw(waiting))
             if waiting.deadline_ms < inf:
                 left_ms = waiting.deadline_ms - self._server.clock.monotonic_ms()
                 loop.call_later(left_ms / 1000, self._server.give_up, waiting)
-        return future
+
+    def _answer(self, caller: "_Caller", raw: Any) -> None:
+        if caller in self._in_flight:
+            self._in_flight.remove(caller)
+            caller.on_answer(caller.future, raw)
 
     async def close(self) -> None:
         """Fail what is still in flight. May be called twice."""
         self._is_closed = True
-        for future in list(self._in_flight):
-            if not future.done():
-                future.set_exception(UnreachableError("the executor was closed"))
+        for caller in list(self._in_flight):
+            self._answer(caller, UnreachableError("the executor was closed"))
 
 
-def _answer(future: "asyncio.Future[Any]", raw: Any) -> None:
+def _later(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *arguments: Any) -> None:
+    loop.call_soon_threadsafe(call, *arguments)
+
+
+def _resolve(future: "asyncio.Future[Any]", raw: Any) -> None:
     if not future.done():
         future.set_result(raw)
+
+
+def _checked(raw: Any) -> Any:
+    if isinstance(raw, ServerError):
+        raise raw
+    return raw
+
+
+def _unpack(packed: bytes) -> list[bytes]:
+    """The parts of a command as it would go to a server."""
+    reader = hiredis.Reader()
+    reader.feed(packed)
+    parts: list[bytes] = reader.gets()
+    return parts
 
 
 class MemorySubscription:

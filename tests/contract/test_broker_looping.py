@@ -9,7 +9,9 @@ from support.broker_wire import ANSWER, REFUSAL, TENANT
 from batchfleet.broker import fleet, requests
 from batchfleet.broker.commands import as_is, plain
 from batchfleet.broker.errors import RefusedError, UnreachableError
+from batchfleet.broker.looping import pack
 from batchfleet.wire import limits
+from batchfleet.wire.request import Request
 
 PATIENCE_S = 20.0
 
@@ -150,3 +152,21 @@ async def test_small_replies_are_told_whole_and_large_ones_by_id(broker, wire):
     _, payload = await inbox.next()
     assert msgpack.unpackb(payload, raw=True) == [REFUSAL]
     await inbox.close()
+
+
+async def test_packed_commands_are_run_and_posted(broker, executor, wire):
+    keys = wire.keys
+    packed = pack(requests.submit(keys, TENANT, Request(id="a", inputs=b"x")).parts)
+    assert await executor.run_packed(packed) == wire.ask("XRANGE", wire.ingress, "-", "+")[0][0]
+    with pytest.raises(RefusedError, match="WRONGTYPE"):
+        await executor.run_packed(pack(("RPUSH", wire.ingress, "x")))
+    answers = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    one, other = loop.create_future(), loop.create_future()
+    executor.post(packed, one, lambda *answer: answers.put_nowait(answer))
+    executor.post(pack(("GET", wire.ingress)), other, lambda *answer: answers.put_nowait(answer))
+    async with asyncio.timeout(PATIENCE_S):
+        got = dict([await answers.get(), await answers.get()])
+    assert got[one] == wire.ask("XRANGE", wire.ingress, "-", "+")[1][0]
+    assert got[other].code == "WRONGTYPE"
+    assert not one.done()

@@ -1,6 +1,7 @@
 """The asyncio client against a real server and a fleet of one thread."""
 
 import asyncio
+import gc
 import json
 import math
 from dataclasses import replace
@@ -13,10 +14,11 @@ from support.stub_fleet import StubFleet, deploy_model
 from batchfleet.broker import requests
 from batchfleet.broker.blocking import BlockingExecutor
 from batchfleet.broker.embedded import EmbeddedServer, embedded_options, free_port
-from batchfleet.broker.errors import DeniedError
+from batchfleet.broker.errors import DeniedError, UnreachableError
 from batchfleet.producer.async_client import AsyncClient
 from batchfleet.producer.errors import ClientClosedError, WaitTimeoutError
 from batchfleet.producer.waiter import CHANNELS_MAX
+from batchfleet.producer.waits import Entry, Wait
 from batchfleet.wire.errors import CallerError, ErrorKind, FleetError, ModelError, ServerError
 from batchfleet.wire.states import State
 
@@ -236,10 +238,11 @@ async def test_lost_connection_during_a_wait(client, stub, server, keys):
         assert (await client.infer("m", "y")).text == "y"
 
 
-async def test_submit_cut_off_in_flight_is_sent_again(client, stub, server):
-    await client.infer("m", "warm")
+@pytest.mark.parametrize("fields", [{"id": "resent"}, {}])
+async def test_request_cut_off_in_flight_is_sent_again(client, stub, server, fields):
+    await client.infer("m", "warm", id="warm")
     server.client_pause(10_000, all=False)
-    call = asyncio.create_task(client.infer("m", "x", id="resent"))
+    call = asyncio.create_task(client.infer("m", "x", **fields))
     (own,) = connections(server, "batchfleet-client")
     async with asyncio.timeout(PATIENCE_S):
         while "b" not in own["flags"]:
@@ -248,8 +251,62 @@ async def test_submit_cut_off_in_flight_is_sent_again(client, stub, server):
     server.client_kill_filter(_id=own["id"])
     server.client_unpause()
     async with asyncio.timeout(SOONER_THAN_CHECK_S):
-        assert (await call).text == "x"
-    assert stub.runs["resent"] == 1
+        result = await call
+    assert result.text == "x"
+    assert stub.runs == {"warm": 1, fields.get("id", result.id): 1}
+    assert client.waiting == 0
+
+
+async def test_refusal_of_the_server_is_raised(client, server, keys):
+    server.set(keys.ingress("default"), "no stream")
+    with pytest.raises(ServerError, match="WRONGTYPE"):
+        await client.infer("m", "x")
+    assert client.waiting == 0
+
+
+async def test_reply_that_came_beside_an_error_is_not_lost(client, stub, keys):
+    waiter, handle = client._waiter, await client.submit("m", "x")
+    await waiter.confirm(keys, handle.id, PATIENCE_S)
+    wait = waiter.expect(keys, handle.id, PATIENCE_S)
+    wait.future.set_exception(UnreachableError("as if it had not been added"))
+    waiter.look(wait)
+    async with asyncio.timeout(SOONER_THAN_CHECK_S):
+        while wait.entry.outcome is None:
+            await client.status(handle)
+        waiter.renew(wait, PATIENCE_S)
+        assert (await wait.future).id == handle.id
+    waiter.forget(wait)
+    assert client.waiting == 0
+
+
+async def test_wait_that_was_left_does_not_touch_the_next_one(client, stub, keys):
+    waiter, handle = client._waiter, await client.submit("m", "x")
+    await reached(client, handle, State.OK)
+    await waiter.confirm(keys, handle.id, PATIENCE_S)
+    await client.status(handle)  # by now all have been read that the confirmation asked for
+    left = waiter.expect(keys, handle.id, PATIENCE_S)
+    waiter.look(left)
+    waiter.forget(left)
+    wait = waiter.expect(keys, handle.id, PATIENCE_S)
+    async with asyncio.timeout(PATIENCE_S):
+        while waiter._asked:
+            await client.status(handle)
+    await client.status(handle)
+    assert waiter._channels[keys.channel("default", handle.id)].entries == {handle.id: wait.entry}
+    waiter.look(wait)
+    assert (await wait.future).id == handle.id
+    waiter.forget(wait)
+
+
+async def test_answered_requests_leave_no_cycles(client, stub):
+    await client.infer("m", "warm")
+    gc.collect()
+    gc.disable()
+    try:
+        await client.infer("m", "x")
+        assert not [item for item in gc.get_objects() if isinstance(item, Entry | Wait)]
+    finally:
+        gc.enable()
 
 
 async def test_requests_outlast_a_restart_of_the_server(tmp_path):
@@ -283,6 +340,11 @@ async def test_waits_that_end_leave_nothing_behind(client, keys):
     with pytest.raises(WaitTimeoutError):
         await client.result(handle, timeout_s=0.01)
     assert client.waiting == 0
+    long, short = (asyncio.create_task(client.result(handle, timeout_s=s)) for s in (60, 0.05))
+    with pytest.raises(WaitTimeoutError):
+        await short
+    assert (client.waiting, long.done()) == (1, False)
+    long.cancel()
     call = asyncio.create_task(client.result(handle))
     async with asyncio.timeout(PATIENCE_S):
         while client.waiting == 0:

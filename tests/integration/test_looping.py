@@ -9,7 +9,7 @@ from support.stub_fleet import deploy_model
 from batchfleet.broker import fleet, requests
 from batchfleet.broker.commands import as_is, plain
 from batchfleet.broker.errors import DeniedError, RefusedError, UnreachableError
-from batchfleet.broker.looping import LoopingExecutor, Subscription
+from batchfleet.broker.looping import LoopingExecutor, Subscription, pack
 
 PATIENCE_S = 20.0
 
@@ -114,6 +114,30 @@ async def test_cancelled_caller_disturbs_nobody(executor):
     unsent.cancel()
     assert (await first, await last) == (b"first", b"last")
     assert unsent.cancelled()
+
+
+async def test_posted_command_tells_how_it_went(executor, server):
+    await executor.run(fleet.ping())
+    heard = asyncio.Queue()
+
+    def post(command):
+        future = asyncio.get_running_loop().create_future()
+        executor.post(pack(command), future, lambda _, answer: heard.put_nowait(answer))
+        return future
+
+    post(("ECHO", "lone"))
+    assert not executor._outbox, "one caller alone waits for nobody"
+    unwanted = post(("ECHO", "unwanted"))
+    unwanted.cancel()
+    post(("ECHO", "last"))
+    post(("BLPOP", "nothing-there", 0))
+    async with asyncio.timeout(PATIENCE_S):
+        assert [await heard.get(), await heard.get()] == [b"lone", b"last"]
+        while "b" not in await asyncio.to_thread(flags_of, server, "test-looping"):
+            pass
+        kill(server, "test-looping")
+        assert isinstance(await heard.get(), UnreachableError)
+    assert heard.empty()
 
 
 async def test_closing_fails_what_waits_and_what_comes(url):
