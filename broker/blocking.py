@@ -1,18 +1,28 @@
-"""The synchronous executor: one connection, owned by one thread."""
+"""The synchronous executor: one connection, owned by one thread.
 
+The client library makes the connection (address, TLS, credentials); after its handshake commands
+and answers pass between the socket and the parser directly, because going through the library costs
+a look at each of the dozens of arguments of a batch, and at each answer.
+"""
+
+import socket
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import hiredis
 import redis
 
 from ..wire.errors import ServerError
 from .commands import Command
 from .connections import blocking_connection
-from .errors import RefusedError, raise_translated, translate
+from .errors import RefusedError, UnreachableError, raise_translated, refused
 from .interface import COMMAND_TIMEOUT_S
 
 T = TypeVar("T")
+
+_READ_BYTES = 64 * 1024
+_MORE_NEEDED = object()
 
 
 class BlockingExecutor:
@@ -25,6 +35,7 @@ class BlockingExecutor:
     def __init__(self, url: str, name: str, timeout_s: float = COMMAND_TIMEOUT_S) -> None:
         # Any: most methods of the library's connections carry no types.
         self._connection: Any = blocking_connection(url, timeout_s, name)
+        self._link: _Link | None = None
 
     def run(self, command: Command[T]) -> T:
         """Run one command.
@@ -34,11 +45,11 @@ class BlockingExecutor:
             RefusedError: the server answered with an error.
         """
         raw = self._exchange([command.parts])[0]
-        if isinstance(raw, redis.exceptions.NoScriptError) and command.script is not None:
+        if command.script is not None and _is_unknown_script(raw):
             self._exchange([("SCRIPT", "LOAD", command.script.source)])
             raw = self._exchange([command.parts])[0]
-        if isinstance(raw, Exception):
-            raise_translated(raw)
+        if isinstance(raw, RefusedError):
+            raise raw
         return command.read(raw)
 
     def run_each(self, commands: Sequence[Command[Any]]) -> list[Any]:
@@ -51,16 +62,12 @@ class BlockingExecutor:
         return [self._settle(c, raw) for c, raw in zip(commands, raws, strict=True)]
 
     def _settle(self, command: Command[Any], raw: Any) -> Any:
-        if isinstance(raw, redis.exceptions.NoScriptError) and command.script is not None:
+        if command.script is not None and _is_unknown_script(raw):
             try:
                 return self.run(command)
             except RefusedError as error:
                 return error
-        if isinstance(raw, Exception):
-            translated = translate(raw)
-            assert isinstance(translated, ServerError)
-            return translated
-        return command.read(raw)
+        return raw if isinstance(raw, RefusedError) else command.read(raw)
 
     def run_all(self, commands: Sequence[Command[Any]]) -> list[Any]:
         """Run commands in one round trip.
@@ -75,26 +82,27 @@ class BlockingExecutor:
                 raise result
         return results
 
-    def _exchange(self, parts: Sequence[Sequence[Any]]) -> list[Any]:
-        connection = self._connection
+    def _exchange(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """Send commands and return the raw answers; an error of the server is a `RefusedError`."""
+        packed = b"".join([hiredis.pack_command(tuple(parts)) for parts in commands])
         try:
-            if len(parts) == 1:
-                connection.send_command(*parts[0])
-            else:
-                connection.send_packed_command(connection.pack_commands(parts))
-            return [self._read_answer() for _ in parts]
-        except (redis.RedisError, OSError) as error:
-            connection.disconnect()
+            link = self._link or self._open()
+            return link.exchange(packed, len(commands))
+        except (redis.RedisError, hiredis.HiredisError, OSError) as error:
+            self.close()
+            if isinstance(error, hiredis.HiredisError):
+                raise UnreachableError(f"the server does not speak RESP: {error}") from error
             raise_translated(error)
 
-    def _read_answer(self) -> Any:
-        try:
-            return self._connection.read_response()
-        except redis.ResponseError as error:
-            return error
+    def _open(self) -> "_Link":
+        self._connection.connect()
+        # The library offers no public way to its socket; the tests pin that this one works.
+        self._link = _Link(self._connection._sock)  # noqa: SLF001
+        return self._link
 
     def close(self) -> None:
         """Close the connection; the executor may be used again and connects anew."""
+        self._link = None
         self._connection.disconnect()
 
     def __enter__(self) -> Self:
@@ -107,3 +115,33 @@ class BlockingExecutor:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class _Link:
+    """A live connection after its handshake. It does not own the socket."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._parser = hiredis.Reader(notEnoughData=_MORE_NEEDED, replyError=refused)
+
+    def exchange(self, packed: bytes, count: int) -> list[Any]:
+        """Send packed commands and wait for their answers.
+
+        Raises:
+            OSError: the connection broke, or said nothing for too long.
+            hiredis.HiredisError: what came is no answer.
+        """
+        self._socket.sendall(packed)
+        return [self._next_answer() for _ in range(count)]
+
+    def _next_answer(self) -> Any:
+        while (answer := self._parser.gets()) is _MORE_NEEDED:
+            chunk = self._socket.recv(_READ_BYTES)
+            if not chunk:
+                raise ConnectionResetError("the server closed the connection")
+            self._parser.feed(chunk)
+        return answer
+
+
+def _is_unknown_script(raw: Any) -> bool:
+    return isinstance(raw, RefusedError) and raw.code == "NOSCRIPT"

@@ -35,6 +35,10 @@ class Finished(Enum):
     NOT_MINE = b"NOT_MINE"
 
 
+_ACCEPTED = {outcome.value: outcome for outcome in Accepted}
+_FINISHED = {outcome.value: outcome for outcome in Finished}
+
+
 class AcceptItem(NamedTuple):
     """One ingress entry for `accept`.
 
@@ -158,7 +162,7 @@ def accept(
 
 
 def _read_accepted(raw: Any) -> tuple[int, list[Accepted]]:
-    return raw[0], [Accepted(outcome) for outcome in raw[1]]
+    return raw[0], [_ACCEPTED[outcome] for outcome in raw[1]]
 
 
 TAKE_BYTES_MAX = 4 * 1024 * 1024
@@ -222,7 +226,7 @@ def finish(keys: ModelKeys, worker: str, items: Sequence[FinishItem]) -> Command
             request_id,
             item.journal,
         )
-    return call("finish", script_keys, args, lambda raw: [Finished(outcome) for outcome in raw])
+    return call("finish", script_keys, args, lambda raw: [_FINISHED[outcome] for outcome in raw])
 
 
 def split_finish(items: Iterable[FinishItem]) -> list[list[FinishItem]]:

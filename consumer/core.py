@@ -47,7 +47,7 @@ class Core:
     def __init__(self) -> None:
         self.lanes: dict[int, Lane] = {}
         self.held: dict[int, Held] = {}
-        self.entries: set[tuple[str, bytes]] = set()  # held, or not settled yet
+        self.ended: dict[int, Held] = {}  # not settled yet
         self.running: RunningBatch | None = None
         self.device_up = False
         self.fresh_until_ms = 0.0  # after it nothing new is started: the beat is too old
@@ -76,12 +76,19 @@ class Core:
         left = [held for held in self.held.values() if held.lane is lane]
         for held in left:
             self._forget(held)
-        self.forget_entries(left)
         return left
 
-    def forget_entries(self, settled: Iterable[Held]) -> None:
-        """These requests' entries are over in the server, or not ours any more."""
-        self.entries.difference_update((h.entry.stream, h.entry.entry_id) for h in settled)
+    def forget_settled(self, settled: Iterable[Held]) -> None:
+        """These requests' entries are over in the server."""
+        for held in settled:
+            self.ended.pop(held.number, None)
+
+    def has_entry(self, stream: str, entry_id: bytes) -> bool:
+        """Whether an entry is held, or not settled yet. Asked after a lost answer only."""
+        return any(
+            held.entry.entry_id == entry_id and held.entry.stream == stream
+            for held in (*self.held.values(), *self.ended.values())
+        )
 
     def room(self, lane: Lane) -> int:
         """Rows that may be taken for a lane: one batch runs, one is prepared."""
@@ -107,8 +114,7 @@ class Core:
             )
             self._next_request += 1
             self.held[held.number] = held
-            self.entries.add((entry.stream, entry.entry_id))
-            lane.held_rows += lane.weight(held)
+            lane.weigh(held)
             lane.waiting.append(held)
         lane.rate = lane.rate.after(len(entries), now_ms)
 
@@ -152,9 +158,9 @@ class Core:
             return None
         lane = min(lanes, key=lambda lane: lane.virtual_ms)
         requests = first_alike(lane)
-        for held in requests:
+        for _ in requests:
             lane.waiting.popleft()
-            self._mark_preparing(held, now_ms)
+        self._mark_preparing(lane, requests, now_ms)
         batch = self._begin(lane, (), requests, now_ms, direct_release(lane, requests))
         return PrepareRun(batch.number, lane.number, [item_of(held) for held in requests])
 
@@ -202,28 +208,27 @@ class Core:
             if not lane.ready or not lane.waiting or cheap:
                 continue
             requests: list[Held] = []
-            while lane.waiting and self._in_credit < _CREDIT_BYTES:
+            credit = self._in_credit
+            while lane.waiting and credit < _CREDIT_BYTES:
                 held = lane.waiting.popleft()
-                self._in_credit += len(held.entry.inputs)
+                credit += len(held.entry.inputs)
                 requests.append(held)
             if requests:
-                messages.append(self._prepare(lane, requests, now_ms, counted=True))
+                messages.append(self._prepare(lane, requests, now_ms))
         return messages
 
-    def _prepare(
-        self, lane: Lane, requests: Sequence[Held], now_ms: float, *, counted: bool = False
-    ) -> Message:
-        for held in requests:
-            self._mark_preparing(held, now_ms, counted=counted)
+    def _prepare(self, lane: Lane, requests: Sequence[Held], now_ms: float) -> Message:
+        self._mark_preparing(lane, requests, now_ms)
         return Prepare(lane.number, [item_of(held) for held in requests])
 
-    def _mark_preparing(self, held: Held, now_ms: float, *, counted: bool = False) -> None:
-        if not counted:
-            self._in_credit += len(held.entry.inputs)
+    def _mark_preparing(self, lane: Lane, requests: Sequence[Held], now_ms: float) -> None:
         if not any(lane.preparing for lane in self.lanes.values()):
             self.progress_ms = max(self.progress_ms, now_ms)
-        held.phase = Phase.PREPARING
-        held.lane.preparing += 1
+        preparing = Phase.PREPARING
+        for held in requests:
+            held.phase = preparing
+            self._in_credit += len(held.entry.inputs)
+        lane.preparing += len(requests)
 
     # What came back.
 
@@ -270,13 +275,10 @@ class Core:
         lane = held.lane
         self._leave_preparing(held)
         held.phase = Phase.PREPARED
-        lane.held_rows -= lane.weight(held)
-        held.lengths = item.lengths
-        held.rows_left = len(item.lengths)
-        lane.held_rows += lane.weight(held)
-        held.truncated_tokens = item.truncated_tokens
-        held.preprocess_ms = item.preprocess_ms
-        lane.preprocess_ms += _SMOOTH * (item.preprocess_ms - lane.preprocess_ms)
+        _, held.lengths, held.truncated_tokens, held.preprocess_ms = item
+        held.rows_left = len(held.lengths)
+        lane.weigh(held)
+        lane.preprocess_ms += _SMOOTH * (held.preprocess_ms - lane.preprocess_ms)
 
     def _leave_preparing(self, held: Held) -> None:
         held.lane.preparing -= 1
@@ -293,47 +295,36 @@ class Core:
                 self._learn_lengths(held, item)
                 if not done.rows:  # it broke a limit and was not run
                     held.lane.rows.extend(waiting_rows(held))
-        self._charge(batch, done)
+        batch.charge(done, self.held)
         return self._fail(done.failures) + self._answer(done.answers)
 
-    def _charge(self, batch: RunningBatch, done: Done) -> None:
-        """Write down for each request what this batch cost it."""
-        rows = [(self.held[number], at) for number, at in done.rows if number in self.held]
-        lengths = [held.lengths[at] for held, at in rows]
-        if not lengths:
-            return
-        longest, tokens = max(lengths), sum(lengths)
-        for (held, _), length in zip(rows, lengths, strict=True):
-            held.rows_left -= 1
-            held.padded_tokens += longest
-            held.predict_ms = done.predict_ms
-            held.device_ms += done.predict_ms * length / tokens
-            held.batch, held.batch_rows = batch.number, len(done.rows)
-            held.release = batch.release
-
     def _answer(self, answers: Sequence[Answer]) -> list[Ended]:
-        found = ((self.held.get(answer.request), answer) for answer in answers)
-        return [Ended(self._end(held), answer=answer) for held, answer in found if held]
+        return [Ended(held, answer) for answer in answers if (held := self._end(answer.request))]
 
     def _fail(self, failures: Sequence[Failure]) -> list[Ended]:
-        found = ((self.held.get(failure.request), failure) for failure in failures)
-        return [Ended(self._end(held), failure=failure) for held, failure in found if held]
+        return [Ended(held, None, one) for one in failures if (held := self._end(one.request))]
 
-    def _end(self, held: Held) -> Held:
-        self._forget(held)
-        held.phase = Phase.ENDED
+    def _end(self, number: int) -> Held | None:
+        """A request that is over and to be settled; None where it was forgotten before."""
+        held = self.held.get(number)
+        if held is not None:
+            self._forget(held)
+            self.ended[number] = held
+            held.phase = Phase.ENDED
         return held
 
     def _forget(self, held: Held) -> None:
-        lane = held.lane
+        lane, phase = held.lane, held.phase
         del self.held[held.number]
-        if held.phase is Phase.WAITING and held in lane.waiting:
-            lane.waiting.remove(held)
-        elif held.phase is Phase.PREPARING:
+        if phase is Phase.PREPARED:
+            if held.rows_left:
+                lane.rows = [row for row in lane.rows if row.request != held.number]
+        elif phase is Phase.PREPARING:
             self._leave_preparing(held)
-        elif held.phase is Phase.PREPARED and held.rows_left:
-            lane.rows = [row for row in lane.rows if row.request != held.number]
-        lane.held_rows -= lane.weight(held)
+        elif held in lane.waiting:
+            lane.waiting.remove(held)
+        lane.held_rows -= held.weight
+        held.weight = 0
         if held is self._alone:
             self._alone = None
         elif held in self._suspects:
@@ -402,8 +393,7 @@ class Core:
             if held is culprit:
                 ended += self._fail([Failure(held.number, kind.code, message, [])])
             else:
-                held.lane.held_rows -= held.lane.weight(held)
                 held.start_over()
-                held.lane.held_rows += held.lane.weight(held)
+                held.lane.weigh(held)
                 self._suspects.append(held)
         return ended

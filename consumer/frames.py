@@ -69,6 +69,10 @@ class FrameChannel:
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
+        self._poller = select.poll()  # of the receiving thread
+        self._poller.register(self._wake_read, select.POLLIN)
+        self._poller.register(sock, select.POLLIN)
+        self._wants_to_write = False  # what the poller knows
 
     def fileno(self) -> int:
         """The socket's descriptor."""
@@ -101,19 +105,22 @@ class FrameChannel:
             ChannelClosedError: the other side closed.
             ProtocolError: it sent something that is not a frame of the protocol.
         """
-        poller = select.poll()
-        poller.register(self._wake_read, select.POLLIN)
-        events = select.POLLIN | (select.POLLOUT if self._waiting else 0)
-        poller.register(self._sock, events)
-        ready = dict(poller.poll(None if timeout_s is None else int(timeout_s * 1000)))
-        if self._wake_read in ready:
-            os.read(self._wake_read, 4096)
-        happened = ready.get(self._sock.fileno(), 0)
-        if happened & select.POLLOUT:
-            self._drain()
-        if happened & ~select.POLLOUT:
-            return [decode(body) for body in self._reader.feed(self._read_now())]
-        return []
+        if self._wants_to_write is not bool(self._waiting):
+            self._wants_to_write = not self._wants_to_write
+            wanted = select.POLLIN | (select.POLLOUT if self._wants_to_write else 0)
+            self._poller.modify(self._sock, wanted)
+        messages: list[Message] = []
+        for descriptor, happened in self._poller.poll(
+            None if timeout_s is None else int(timeout_s * 1000)
+        ):
+            if descriptor == self._wake_read:
+                os.read(self._wake_read, 4096)
+                continue
+            if happened & select.POLLOUT:
+                self._drain()
+            if happened & ~select.POLLOUT:
+                messages = [decode(body) for body in self._reader.feed(self._read_now())]
+        return messages
 
     def waiting_bytes(self) -> int:
         """Bytes that `send` was given and the socket has not taken yet."""

@@ -4,6 +4,7 @@ All of these are owned by `consumer/core.py` and change under its lock only.
 """
 
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from ..wire.deployment import VersionRecord
 from ..wire.work import WorkEntry
 from .batcher import ArrivalRate, WaitingRow
 from .cost import CostCurve
-from .protocol import Answer, Failure
+from .protocol import Answer, Done, Failure
 
 
 class Phase(Enum):
@@ -41,9 +42,10 @@ class Held:
     placement: Placement
     taken_ms: float
     deadline_ms: float
+    weight: int = 0  # rows that it counts for against room; `Lane.weigh` keeps it
     phase: Phase = Phase.WAITING
     attempt: int = 1
-    lengths: list[int] = field(default_factory=list)
+    lengths: Sequence[int] = ()
     rows_left: int = 0
     started_ms: float = 0.0
     preprocess_ms: float = 0.0
@@ -59,7 +61,7 @@ class Held:
         """Back to the beginning after the device process was lost."""
         self.phase = Phase.WAITING
         self.attempt += 1
-        self.lengths = []
+        self.lengths = ()
         self.rows_left = 0
         self.padded_tokens = 0
         self.device_ms = 0.0
@@ -103,12 +105,16 @@ class Lane:
         """Whether anything waits to be prepared or run."""
         return bool(self.waiting or self.rows or self.preparing)
 
-    def weight(self, held: Held) -> int:
-        """Rows that a request counts for against room.
+    def weigh(self, held: Held) -> None:
+        """Count a request against room, anew where another number of rows has become known.
 
         A large request counts for half a batch at most: it must not keep others out.
         """
-        return min(held.rows, max(1, self.record.limits.max_batch_size // 2))
+        weight = held.rows
+        if weight > 1:
+            weight = min(weight, max(1, self.record.limits.max_batch_size // 2))
+        self.held_rows += weight - held.weight
+        held.weight = weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +127,26 @@ class RunningBatch:
     requests: frozenset[int]
     started_ms: float
     release: str
+
+    def charge(self, done: Done, held_requests: Mapping[int, Held]) -> None:
+        """Write down for each request what this batch cost it."""
+        rows = [
+            (held, held.lengths[at])
+            for number, at in done.rows
+            if (held := held_requests.get(number)) is not None
+        ]
+        if not rows:
+            return
+        lengths = [length for _, length in rows]
+        longest, tokens = max(lengths), sum(lengths)
+        count, predict_ms = len(done.rows), done.predict_ms
+        for held, length in rows:
+            held.rows_left -= 1
+            held.padded_tokens += longest
+            held.predict_ms = predict_ms
+            held.device_ms += predict_ms * length / tokens
+            held.batch, held.batch_rows = self.number, count
+            held.release = self.release
 
 
 class Ended(NamedTuple):

@@ -91,7 +91,9 @@ class Intake:
                 try:
                     self._turn()
                 except FencedError:
-                    desk.fence()
+                    # Of a model that was undeployed meanwhile, the worker has taken its own leave.
+                    if not self._over.is_set():
+                        desk.fence()
                     return
                 except ServerError as error:
                     self._in_doubt = True

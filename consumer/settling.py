@@ -1,4 +1,7 @@
-"""From a request that is over to the item that settles it. Pure."""
+"""From a request that is over to the item that settles it. Pure.
+
+This is done for every request, so what is built here is built by place and looked up once.
+"""
 
 import orjson
 
@@ -11,33 +14,34 @@ from .held import Ended, Held
 
 # One in so many answers leaves a line in the journal; errors always do.
 _JOURNAL_EVERY = 100
+_OK = State.OK.value
 
 
 def finish_item(ended: Ended, worker: str, offset_ms: float) -> FinishItem:
     """The item for `finish`. `offset_ms` is server time minus monotonic time."""
-    held = ended.held
+    held, answer, _ = ended
     entry, limits = held.entry, held.lane.record.limits
     receipt = _receipt(ended, worker, offset_ms)
-    if ended.answer is not None:
-        status = State.OK
-        reply = encode_answer(_envelope(held), ended.answer.outputs, _usage(held), receipt)
+    if answer is not None:
+        status = _OK
+        reply = encode_answer(_envelope(held), answer.outputs, _usage(held), receipt)
     else:
         error = _error_body(ended)
-        status = status_of(error.kind)
+        status = status_of(error.kind).value
         reply = encode_error(_envelope(held), error, receipt)
+    sampled = answer is None or held.number % _JOURNAL_EVERY == 0
     result_ttl_ms = entry.result_ttl_ms or limits.result_ttl_ms
     timeout_ms = entry.timeout_ms or limits.timeout_ms
-    sampled = status is not State.OK or held.number % _JOURNAL_EVERY == 0
     return FinishItem(
-        stream=entry.stream,
-        entry_id=entry.entry_id,
-        tenant=entry.tenant,
-        request_id=entry.id,
-        reply=reply,
-        status=status.value,
-        result_ttl_ms=result_ttl_ms,
-        tombstone_ttl_ms=result_ttl_ms + timeout_ms + RESEND_WINDOW_MS,
-        journal=_journal_line(ended, status, receipt) if sampled else b"",
+        entry.stream,
+        entry.entry_id,
+        entry.tenant,
+        entry.id,
+        reply,
+        status,
+        result_ttl_ms,
+        result_ttl_ms + timeout_ms + RESEND_WINDOW_MS,
+        _journal_line(ended, status, receipt) if sampled else b"",
     )
 
 
@@ -48,57 +52,52 @@ def _error_body(ended: Ended) -> ErrorBody:
 
 
 def _envelope(held: Held) -> Envelope:
-    entry = held.entry
+    entry, lane = held.entry, held.lane
     warnings = entry.warnings
     if held.truncated_tokens:
         warnings = (*warnings, f"{held.truncated_tokens} tokens were cut off")
     return Envelope(
-        id=entry.id,
-        tenant=entry.tenant,
-        accept=entry.accept,
-        model=held.lane.model,
-        version=held.lane.version,
-        meta=entry.meta,
-        traceparent=entry.traceparent,
-        warnings=warnings,
+        entry.id,
+        entry.tenant,
+        entry.accept,
+        lane.model,
+        lane.record.version,
+        entry.meta,
+        entry.traceparent,
+        warnings,
     )
 
 
 def _usage(held: Held) -> Usage:
-    return Usage(
-        rows=held.rows,
-        tokens=sum(held.lengths),
-        truncated_tokens=held.truncated_tokens,
-        device_ms=held.device_ms,
-    )
+    return Usage(held.rows, sum(held.lengths), held.truncated_tokens, held.device_ms)
 
 
 def _receipt(ended: Ended, worker: str, offset_ms: float) -> Receipt:
-    held = ended.held
-    started_ms = held.started_ms or held.taken_ms
-    queue_ms = started_ms + offset_ms - held.entry.accepted_ms
+    held, answer, _ = ended
+    queue_ms = (held.started_ms or held.taken_ms) + offset_ms - held.entry.accepted_ms
     return Receipt(
-        attempt=held.attempt,
-        queue_ms=max(0.0, queue_ms),
-        preprocess_ms=held.preprocess_ms,
-        predict_ms=held.predict_ms,
-        postprocess_ms=ended.answer.postprocess_ms if ended.answer else 0.0,
-        bucket=held.placement.bucket,
-        batch=f"{worker}:{held.batch}" if held.batch else worker,
-        rows=held.batch_rows,
-        tokens=sum(held.lengths),
-        padded_tokens=held.padded_tokens,
-        release=held.release,
-        lineage=held.lane.lineage,
+        held.attempt,
+        max(0.0, queue_ms),
+        held.preprocess_ms,
+        held.predict_ms,
+        0.0 if answer is None else answer.postprocess_ms,
+        held.placement.bucket,
+        f"{worker}:{held.batch}" if held.batch else worker,
+        held.batch_rows,
+        sum(held.lengths),
+        held.padded_tokens,
+        held.release,
+        None,  # session
+        held.lane.lineage,
     )
 
 
-def _journal_line(ended: Ended, status: State, receipt: Receipt) -> bytes:
+def _journal_line(ended: Ended, status: str, receipt: Receipt) -> bytes:
     held = ended.held
     line = {
         "id": held.entry.id,
         "tenant": held.entry.tenant,
-        "status": status.value,
+        "status": status,
         "version": held.lane.version,
         "batch": receipt.batch,
         "attempt": receipt.attempt,

@@ -29,7 +29,7 @@ from .heart import Heart
 from .held import Ended, Lane, Placement
 from .intake import BELL_TIMEOUT_S, Intake, Offer
 from .link import Link
-from .protocol import Adjust, Load, Memory, Message, Ready, Refused, Stop, Unload
+from .protocol import Adjust, Load, Message, Ready, Refused, Stop, Unload
 from .settling import finish_item
 
 _DEVICE_BACK_OFF_S = (0.1, 10.0)
@@ -63,13 +63,14 @@ class WorkerContext:
 
 
 class Worker:
-    """Owns one identity. `lock` guards `core`, `link` and `unsettled`."""
+    """Owns one identity. `lock` guards `core`, `link` and `unsettled`; `changed` tells of them."""
 
     def __init__(self, context: WorkerContext, name: str) -> None:
         self.name = name
         self.context = context
         self.core = Core()
-        self.lock = threading.Condition()
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
         self.link: Link | None = None
         self.unsettled: list[Ended] = []
         self.settling = 0  # requests that the device thread is settling right now
@@ -84,6 +85,7 @@ class Worker:
         )
         self._heart_thread = guarded_thread("heart", self._heart_loop, self.fail)
         self._settle_executor = self.connect("settle")
+        self._keys: dict[str, ModelKeys] = {}  # of the device thread, by model
 
     def connect(self, purpose: str, timeout_s: float = 10.0) -> Executor:
         """A connection of this worker's for one thread."""
@@ -98,7 +100,7 @@ class Worker:
         self.failure = error
         self.stopping.set()
         with self.lock:
-            self.lock.notify_all()
+            self.changed.notify_all()
 
     def start(self) -> None:
         """Start the device process and the heart."""
@@ -211,9 +213,10 @@ class Worker:
                 now_ms = self.now_ms()
                 ended = [e for message in messages for e in self.core.receive(message, now_ms)]
                 self._send_plan()
-                self.lock.notify_all()
+                self.changed.notify_all()
             for message in messages:
-                self._report(message)
+                if isinstance(message, Ready | Refused):
+                    self._report(message)
             self.settle(ended)
             if self.stopping.is_set():
                 link.send(Stop())
@@ -225,16 +228,14 @@ class Worker:
             return max(0.0, (look_again_ms - self.now_ms()) / 1000)
         return _RETRY_SETTLE_S if self.unsettled else _IDLE_S
 
-    def _report(self, message: Message) -> None:
-        if not isinstance(message, Ready | Refused | Memory):
-            return
-        lane = self.core.lanes.get(message.lane) if not isinstance(message, Memory) else None
+    def _report(self, message: Ready | Refused) -> None:
+        lane = self.core.lanes.get(message.lane)
         if lane is None:
             return
         fields = {"model": lane.model, "version": lane.version}
         if isinstance(message, Ready):
             self.context.events.emit("lane.ready", **fields, load_ms=round(message.load_ms))
-        elif isinstance(message, Refused):
+        else:
             self.context.events.emit("lane.refused", **fields, reason=message.message)
 
     def _send_plan(self) -> None:
@@ -268,14 +269,14 @@ class Worker:
         for one in batch:
             by_model.setdefault(one.held.lane.model, []).append(one)
         for model, some in by_model.items():
-            left += self._settle_model(ModelKeys(self.context.settings.namespace, model), some)
-        unsettled = {id(one) for one in left}
+            left += self._settle_model(self._keys_of(model), some)
+        unsettled = {one.held.number for one in left}
         with self.lock:
-            self.core.forget_entries(one.held for one in batch if id(one) not in unsettled)
+            self.core.forget_settled(one.held for one in batch if one.held.number not in unsettled)
             self.settling = 0
             self.unsettled = left + self.unsettled
             self.core.unsettled_rows = len(self.unsettled)
-            self.lock.notify_all()
+            self.changed.notify_all()
 
     def hand_over(self, ended: list[Ended]) -> None:
         """Have the device thread settle what ended elsewhere."""
@@ -285,6 +286,12 @@ class Worker:
             self.unsettled += ended
             if self.link is not None:
                 self.link.wake()
+
+    def _keys_of(self, model: str) -> ModelKeys:
+        keys = self._keys.get(model)
+        if keys is None:
+            keys = self._keys[model] = ModelKeys(self.context.settings.namespace, model)
+        return keys
 
     def _settle_model(self, keys: ModelKeys, ended: list[Ended]) -> list[Ended]:
         items = [finish_item(one, self.name, self.server_offset_ms) for one in ended]
@@ -308,7 +315,7 @@ class Worker:
         with self.lock:
             offer = self._find_room(model)
             if not offer.lanes and self.taking:
-                self.lock.wait(_ROOM_WAIT_S)
+                self.changed.wait(_ROOM_WAIT_S)
                 offer = self._find_room(model)
             return offer
 
@@ -330,7 +337,7 @@ class Worker:
     def is_held(self, stream: str, entry_id: bytes) -> bool:
         """Whether an entry is in our hands, or being settled."""
         with self.lock:
-            return (stream, entry_id) in self.core.entries
+            return self.core.has_entry(stream, entry_id)
 
     def server_now_ms(self) -> float:
         """The server's clock, as far as known."""
@@ -354,7 +361,7 @@ class Worker:
         """Have the intake threads end; the caller rings their bells, since they may be waiting."""
         with self.lock:
             self.taking = False
-            self.lock.notify_all()
+            self.changed.notify_all()
 
     def drain(self, stop_at_ms: float) -> None:
         """Finish what is held, at the latest at `stop_at_ms`."""
@@ -367,14 +374,14 @@ class Worker:
                     if self.link is not None:
                         self.link.kill("it did not end within the grace period")
                     return
-                self.lock.wait(min(left_s, _RETRY_SETTLE_S))
+                self.changed.wait(min(left_s, _RETRY_SETTLE_S))
 
     def stop(self) -> None:
         """End all threads and the device process; leave what can be left."""
         self.stopping.set()
         self.heart.stop()
         with self.lock:
-            self.lock.notify_all()
+            self.changed.notify_all()
             if self.link is not None:
                 self.link.wake()
         self._heart_thread.join(_JOIN_S)

@@ -116,13 +116,14 @@ def _place(
     entry_id: bytes, request: Request, tenant: str, keys: ModelKeys, record: VersionRecord
 ) -> AcceptItem:
     length = request.length or record.length_of(len(request.inputs), request.rows or 1)
+    # By place: names would double the cost of what is done for each request.
     return AcceptItem(
-        entry_id=entry_id,
-        tenant=tenant,
-        request_id=request.id,
-        timeout_ms=request.timeout_ms or record.limits.timeout_ms,
-        queue=keys.queue(record.version, request.priority, record.bucket_of(length)),
-        bell=keys.bell(record.version),
-        fields=work_fields(request, tenant),
-        inputs=request.inputs,
+        entry_id,
+        tenant,
+        request.id,
+        request.timeout_ms or record.limits.timeout_ms,
+        keys.queue(record.version, request.priority, record.bucket_of(length)),
+        keys.bell(record.version),
+        work_fields(request, tenant),
+        request.inputs,
     )

@@ -1,7 +1,8 @@
 """The ingress pump: entries in, one accept call a batch out. One thread a group of streams."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 from ..broker import requests
 from ..broker.interface import Executor
@@ -65,7 +66,11 @@ class PumpStep:
                 return
             items = self._admit_all(tenant, entries, situation)
             outcomes = self._accept(tenant, items, situation)
-            self.opened += outcomes.count(Accepted.OK)
+            opened = outcomes.count(Accepted.OK)
+            self.opened += opened
+            if opened == len(items):
+                return
+            self._refuse_late(tenant, items, outcomes, situation)
             stale = {
                 item.entry_id
                 for item, outcome in zip(items, outcomes, strict=True)
@@ -103,14 +108,22 @@ class PumpStep:
         limits = situation.model.deployment.limits
         stream = self._keys.ingress(tenant)
         _, outcomes = self._executor.run(requests.accept(self._keys, stream, limits.backlog, items))
+        return outcomes
+
+    def _refuse_late(
+        self,
+        tenant: str,
+        items: Sequence[AcceptItem],
+        outcomes: Sequence[Accepted],
+        situation: Situation,
+    ) -> None:
+        """Refuse what the server would not open, which is known only now."""
         late = [
             refuse(item.entry_id, self._envelope(item), _reason(outcome, situation))
             for item, outcome in zip(items, outcomes, strict=True)
             if outcome in _REFUSALS
         ]
-        if late:
-            self._executor.run(requests.accept(self._keys, stream, limits.backlog, late))
-        return outcomes
+        self._accept(tenant, late, situation)
 
     def _envelope(self, item: AcceptItem) -> Envelope:
         return envelope_of(item.request_id, item.tenant, self._keys.model, item.fields)
@@ -195,7 +208,7 @@ class Pump:
             count = _count(entries)
         if count:
             self._burst += _BURST_SMOOTH * (count - self._burst)
-            mean = sum(_size(entry) for _, some in entries for entry in some) / count
+            mean = sum(_size(some) for _, some in entries) / count
             self._entry_bytes = max(mean, (1 - _BURST_SMOOTH) * self._entry_bytes)
         return entries
 
@@ -235,19 +248,24 @@ def _count(streams: Sequence[tuple[str, Sequence[Entry]]]) -> int:
     return sum(len(entries) for _, entries in streams)
 
 
-def _size(entry: Entry) -> int:
-    return sum(map(len, entry[1] or ()))
+def _size(entries: Iterable[Entry]) -> int:
+    return sum(map(len, chain.from_iterable(flat or () for _, flat in entries)))
 
 
-def _cut(entries: Sequence[Entry]) -> list[list[Entry]]:
+def _cut(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
     """Cut entries into accept calls of at most 64 items and 4 MB; a larger entry goes alone."""
+    for at in range(0, len(entries), ACCEPT_ITEMS_MAX):
+        some = entries[at : at + ACCEPT_ITEMS_MAX]
+        yield from [some] if _size(some) <= _ACCEPT_BYTES else _cut_by_size(some)
+
+
+def _cut_by_size(entries: Iterable[Entry]) -> list[list[Entry]]:
     calls: list[list[Entry]] = []
     size = 0
     for entry in entries:
-        size += _size(entry)
-        full = calls and (len(calls[-1]) == ACCEPT_ITEMS_MAX or size > _ACCEPT_BYTES)
-        if not calls or full:
+        size += _size([entry])
+        if not calls or size > _ACCEPT_BYTES:
             calls.append([])
-            size = _size(entry)
+            size = _size([entry])
         calls[-1].append(entry)
     return calls

@@ -35,9 +35,9 @@ class DeviceThread:
             self._device_channel, open_files, clock, self._logger, self._crashed
         )
         self._cause = "it ended"
+        self._over = threading.Event()
         self.kill_reason = ""
-        self._thread = threading.Thread(target=self._serve, name="device process", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._serve, name="device process", daemon=True).start()
 
     @property
     def pid(self) -> int:
@@ -50,14 +50,19 @@ class DeviceThread:
         except BaseException as error:  # noqa: BLE001  cuts the connection, which its owner sees
             self._crashed(error)
         finally:
+            self._cut()
+            self._device.give_up()
+            self._over.set()
+            # Not before: a number that is free again may become that of another file.
+            self._device.join()
             self._device_channel.close()
 
     def _crashed(self, error: BaseException) -> None:
         """A bug, or a model that called `exit`: what ends a device process ends this one."""
-        if isinstance(error, ChannelClosedError):
-            return
-        self._logger.critical("device_thread_crashed", exc_info=error)
-        self._cause = describe(error)
+        if not isinstance(error, ChannelClosedError):
+            self._logger.critical("device_thread_crashed", exc_info=error)
+            self._cause = describe(error)
+        self._device.give_up()
         self._cut()
 
     def _cut(self) -> None:
@@ -85,7 +90,7 @@ class DeviceThread:
 
     def end(self, patience_s: float) -> str:
         """Wait for the end, cut the connection if it does not come; returns how it ended."""
-        self._thread.join(patience_s)
+        self._over.wait(patience_s)
         self._cut()
         self._channel.close()
         return self.kill_reason or self._cause

@@ -39,7 +39,7 @@ def decode_body(raw: bytes, content_type: str) -> Any:
         raise RequestError.of(
             ErrorKind.UNSUPPORTED_CONTENT_TYPE, f"content_type must be {JSON} or {MSGPACK}"
         )
-    if _nests_deeper(body, NESTING_MAX):
+    if type(body) in _CONTAINERS and _nests_deeper(body, NESTING_MAX):
         raise RequestError.of(ErrorKind.BAD_INPUTS, f"inputs nest deeper than {NESTING_MAX}")
     return body
 
@@ -84,8 +84,9 @@ def _object_without_repeats(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
     body = dict(pairs)
     if len(body) != len(pairs):
         raise ValueError("a key stands twice in one map")
-    if not all(isinstance(key, str) for key in body):
-        raise ValueError("a key is not a string")
+    for key in body:
+        if type(key) is not str:
+            raise ValueError("a key is not a string")
     return body
 
 
@@ -110,36 +111,32 @@ def _not_a(encoding: str, error: BaseException) -> RequestError:
     return RequestError.of(ErrorKind.BAD_INPUTS, f"inputs are not {encoding}: {reason}")
 
 
-def _nests_deeper(body: Any, levels: int) -> bool:
-    if not isinstance(body, dict | list):
-        return False
+_CONTAINERS = frozenset((dict, list))
+
+
+def _nests_deeper(container: Any, levels: int) -> bool:
     if levels == 0:
         return True
-    children = body.values() if isinstance(body, dict) else body
-    return any(
-        _nests_deeper(child, levels - 1) for child in children if isinstance(child, dict | list)
-    )
+    for child in container.values() if type(container) is dict else container:
+        if type(child) in _CONTAINERS and _nests_deeper(child, levels - 1):
+            return True
+    return False
 
 
 def join_map(head: Mapping[str, Any], key: str, encoded: bytes, content_type: str) -> bytes:
-    """Encode `head` with one more entry whose value is encoded already.
+    """Encode `head`, which lacks `key`, with one more entry whose value is encoded already.
 
-    The process that owns the reply never decodes the outputs that the device process encoded.
+    The process that owns the reply never decodes the outputs that the device process encoded: they
+    take the place of a null at the end.
     """
+    with_null = encode_body({**head, key: None}, content_type)
     if content_type == MSGPACK:
-        packed = msgpack.packb(head)
-        entries = packed[1:] if len(head) < 16 else packed[3:]
-        return b"".join((_map_header(len(head) + 1), entries, msgpack.packb(key), encoded))
-    opened = orjson.dumps(head)[:-1]
-    comma = b"," if head else b""
-    return b"".join((opened, comma, orjson.dumps(key), b":", encoded, b"}"))
+        return with_null[: -len(_MSGPACK_NULL)] + encoded
+    return b"".join((with_null[: -len(_JSON_NULL_END)], encoded, b"}"))
 
 
-def _map_header(entries: int) -> bytes:
-    """msgpack's header of a map of fewer than 65,536 entries."""
-    if entries < 16:
-        return bytes((0x80 | entries,))
-    return b"\xde" + entries.to_bytes(2, "big")
+_MSGPACK_NULL = b"\xc0"
+_JSON_NULL_END = b"null}"
 
 
 def decode_reply_map(raw: bytes) -> dict[str, Any]:

@@ -9,6 +9,11 @@ from .errors import ErrorBody, ErrorKind, RequestError, kind_of
 from .states import State
 
 
+def _three_decimals(ms: float) -> float:
+    # `round(ms, 3)` takes three times as long.
+    return round(ms * 1000) / 1000
+
+
 class Usage(NamedTuple):
     """What the request cost."""
 
@@ -23,7 +28,7 @@ class Usage(NamedTuple):
             "rows": self.rows,
             "tokens": self.tokens,
             "truncated_tokens": self.truncated_tokens,
-            "device_ms": round(self.device_ms, 3),
+            "device_ms": _three_decimals(self.device_ms),
         }
 
 
@@ -62,10 +67,10 @@ class Receipt(NamedTuple):
         """The `receipt` part of a reply."""
         return {
             "attempt": self.attempt,
-            "queue_ms": round(self.queue_ms, 3),
-            "preprocess_ms": round(self.preprocess_ms, 3),
-            "predict_ms": round(self.predict_ms, 3),
-            "postprocess_ms": round(self.postprocess_ms, 3),
+            "queue_ms": _three_decimals(self.queue_ms),
+            "preprocess_ms": _three_decimals(self.preprocess_ms),
+            "predict_ms": _three_decimals(self.predict_ms),
+            "postprocess_ms": _three_decimals(self.postprocess_ms),
             "bucket": self.bucket,
             "batch": self.batch,
             "rows": self.rows,
@@ -89,12 +94,12 @@ class Envelope(NamedTuple):
     traceparent: str | None = None
     warnings: tuple[str, ...] = ()
 
-    def head(self, status: State) -> dict[str, Any]:
-        """The map that all replies start with."""
+    def head(self, status: str) -> dict[str, Any]:
+        """The map that all replies start with; `status` is the value of a terminal `State`."""
         head: dict[str, Any] = {
             "id": self.id,
             "tenant": self.tenant,
-            "status": status.value,
+            "status": status,
             "model": self.model,
             "version": self.version,
         }
@@ -109,12 +114,14 @@ class Envelope(NamedTuple):
 
 def encode_answer(envelope: Envelope, outputs: bytes, usage: Usage, receipt: Receipt) -> bytes:
     """A reply with status `ok`; `outputs` are encoded already, in the envelope's `accept`."""
-    head = envelope.head(State.OK)
+    head = envelope.head(_OK)
     head["usage"] = usage.to_wire()
     head["receipt"] = receipt.to_wire()
     return join_map(head, "outputs", outputs, envelope.accept)
 
 
+# Looked up once: an enum's `value` costs as much as the rest of the head.
+_OK = State.OK.value
 _STATUS = {
     ErrorKind.DEADLINE_EXCEEDED: State.DEADLINE_EXCEEDED,
     ErrorKind.CANCELLED: State.CANCELLED,
@@ -128,7 +135,7 @@ def status_of(kind: ErrorKind) -> State:
 
 def encode_error(envelope: Envelope, error: ErrorBody, receipt: Receipt | None = None) -> bytes:
     """A reply that carries an error."""
-    head = envelope.head(status_of(error.kind))
+    head = envelope.head(status_of(error.kind).value)
     head["error"] = error.to_wire()
     if receipt is not None:
         head["receipt"] = receipt.to_wire()

@@ -235,7 +235,8 @@ def parse_request(flat: Sequence[bytes], max_request_bytes: int) -> Request:
     for name, raw in given.items():
         known = _READERS.get(name)
         if known is not None:
-            values[known[0]] = known[1](raw)
+            field, read = known
+            values[field] = read(raw)
         elif name in _RESERVED:
             raise _bad(f"field {_RESERVED[name]} is reserved and not served yet")
         else:

@@ -41,6 +41,7 @@ DATATYPES: dict[str, np.dtype[Any]] = {
     "FP64": np.dtype("<f8"),
 }
 BYTES = "BYTES"
+_PARTS = frozenset(("name", "datatype", "shape", "data"))
 _NAME_OF_KIND = {(dtype.kind, dtype.itemsize): name for name, dtype in DATATYPES.items()}
 
 
@@ -98,29 +99,30 @@ def _decode_text(body: Mapping[Any, Any]) -> dict[str, Column]:
 def _decode_tensor(tensor: Any) -> tuple[str, Column]:
     if not isinstance(tensor, dict):
         raise _bad("a tensor must be a map with name, datatype, shape and data")
-    missing = {"name", "datatype", "shape", "data"} - set(tensor)
-    if missing:
-        raise _bad(f"a tensor lacks {', '.join(sorted(missing))}")
-    name, datatype = _check_name(tensor["name"]), tensor["datatype"]
+    if not tensor.keys() >= _PARTS:
+        raise _bad(f"a tensor lacks {', '.join(sorted(_PARTS - tensor.keys()))}")
+    name, datatype, data = _check_name(tensor["name"]), tensor["datatype"], tensor["data"]
     shape = _check_shape(name, tensor["shape"])
     if datatype == BYTES:
-        return name, _decode_strings(name, shape, tensor["data"])
+        return name, _decode_strings(name, shape, data)
     dtype = DATATYPES.get(datatype) if isinstance(datatype, str) else None
     if dtype is None and datatype != "BF16":
         raise _bad(f"tensor {name!r}: unknown datatype {shown(str(datatype))}")
-    data = _raw_bytes(name, tensor["data"])
-    if datatype == "BF16":
-        return name, _decode_bf16(name, shape, data if data is not None else tensor["data"])
-    assert dtype is not None
-    if data is not None:
+    if isinstance(data, dict):
+        data = _from_base64(name, data)
+    if dtype is None:
+        return name, _decode_bf16(name, shape, data)
+    if isinstance(data, bytes):
         return name, _from_bytes(name, dtype, shape, data)
-    return name, _from_list(name, dtype, shape, tensor["data"])
+    return name, _from_list(name, dtype, shape, data)
 
 
 def _check_shape(name: str, shape: Any) -> tuple[int, ...]:
-    whole = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
-    if not whole or not 1 <= len(shape) <= 8:
+    if not isinstance(shape, list) or not 1 <= len(shape) <= 8:
         raise _bad(f"tensor {name!r}: shape must be 1 to 8 whole numbers")
+    for size in shape:
+        if type(size) is not int or size < 0:
+            raise _bad(f"tensor {name!r}: shape must be 1 to 8 whole numbers")
     if max(shape) > ELEMENTS_MAX or prod(shape) > ELEMENTS_MAX:
         raise RequestError.of(
             ErrorKind.TOO_LARGE, f"tensor {name!r} has over {ELEMENTS_MAX} elements"
@@ -130,17 +132,13 @@ def _check_shape(name: str, shape: Any) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _raw_bytes(name: str, data: Any) -> bytes | None:
-    if isinstance(data, bytes):
-        return data
-    if isinstance(data, dict):
-        if set(data) != {"b64"} or not isinstance(data["b64"], str):
-            raise _bad(f'tensor {name!r}: data must be a list or {{"b64": "..."}}')
-        try:
-            return base64.b64decode(data["b64"], validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise _bad(f"tensor {name!r}: data is not base64") from error
-    return None
+def _from_base64(name: str, data: dict[str, Any]) -> bytes:
+    if set(data) != {"b64"} or not isinstance(data["b64"], str):
+        raise _bad(f'tensor {name!r}: data must be a list or {{"b64": "..."}}')
+    try:
+        return base64.b64decode(data["b64"], validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise _bad(f"tensor {name!r}: data is not base64") from error
 
 
 def _from_bytes(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], data: bytes) -> Array:
@@ -151,7 +149,7 @@ def _from_bytes(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], data: b
         )
     if dtype.kind == "b" and data.translate(None, b"\0\1"):
         raise _bad(f"tensor {name!r}: a byte of BOOL is 0 or 1")
-    return np.frombuffer(data, dtype).reshape(shape)
+    return np.ndarray(shape, dtype, data)
 
 
 def _from_list(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], data: Any) -> Array:
@@ -206,10 +204,10 @@ def _decode_strings(name: str, shape: tuple[int, ...], data: Any) -> list[str] |
         raise _bad(f"tensor {name!r}: data must be a list of {shape[0]} strings")
     if all(isinstance(item, str) for item in data):
         return list(data)
-    elements = [_raw_bytes(name, item) for item in data]
-    if any(element is None for element in elements):
+    elements = [_from_base64(name, item) if isinstance(item, dict) else item for item in data]
+    if not all(isinstance(element, bytes) for element in elements):
         raise _bad(f"tensor {name!r}: BYTES holds strings or bytes, not both and nothing else")
-    return [element for element in elements if element is not None]
+    return elements
 
 
 def count_rows(columns: Mapping[str, Column]) -> int:
@@ -218,7 +216,7 @@ def count_rows(columns: Mapping[str, Column]) -> int:
     Raises:
         CallerError: `bad_inputs` where they disagree.
     """
-    counts = {len(column) for column in columns.values()}
+    counts = set(map(len, columns.values()))
     if len(counts) != 1:
         raise _bad("the tensors have different numbers of rows")
     return counts.pop()
@@ -306,6 +304,15 @@ def _encode_tensor(name: str, column: Any, content_type: str) -> dict[str, Any]:
     if content_type != MSGPACK:
         items = [_json_string(item) for item in items]
     return {"name": name, "datatype": BYTES, "shape": [len(items)], "data": items}
+
+
+def encode_rows(name: str, column: Array) -> list[dict[str, Any]]:
+    """The rows of an array, which has elements, as tensors of their own: `encode_columns` each."""
+    datatype = datatype_of(column.dtype)
+    data = np.ascontiguousarray(column, DATATYPES[datatype]).tobytes()
+    head = {"name": name, "datatype": datatype, "shape": [1, *column.shape[1:]]}
+    size = len(data) // len(column)
+    return [{**head, "data": data[at : at + size]} for at in range(0, len(data), size)]
 
 
 def _json_list(array: Array) -> Any:

@@ -11,16 +11,19 @@ from typing import Any, NamedTuple
 from .codec import JSON
 from .request import Request
 
-_CARRIED = (
-    "accept",
-    "outputs",
-    "parameters",
-    "result_ttl_ms",
-    "timeout_ms",
-    "rows",
-    "truncate",
-    "meta",
-    "traceparent",
+_CARRIED = tuple(
+    (name.encode(), Request._fields.index(name))
+    for name in (
+        "accept",
+        "outputs",
+        "parameters",
+        "result_ttl_ms",
+        "timeout_ms",
+        "rows",
+        "truncate",
+        "meta",
+        "traceparent",
+    )
 )
 
 
@@ -60,10 +63,10 @@ def work_fields(request: Request, tenant: str) -> list[bytes]:
     flat = [b"id", request.id.encode(), b"tenant", tenant.encode()]
     if request.content_type != JSON:
         flat += (b"content_type", request.content_type.encode())
-    for name in _CARRIED:
-        value = getattr(request, name)
+    for name, place in _CARRIED:
+        value = request[place]
         if value is not None:
-            flat += (name.encode(), value if isinstance(value, bytes) else str(value).encode())
+            flat += (name, value if isinstance(value, bytes) else str(value).encode())
     if request.warnings:
         flat += (b"warnings", "\n".join(request.warnings).encode())
     return flat

@@ -5,15 +5,18 @@ from typing import Any
 
 import numpy as np
 
-from ...wire.codec import encode_body
+from ...wire.codec import MSGPACK, encode_body
 from ...wire.errors import ErrorKind, RequestError
 from ...wire.names import is_name
-from ...wire.tensors import encode_columns
+from ...wire.tensors import encode_columns, encode_rows
 from .faults import merge_row_errors, model_error
 from .lanes import Lane, OpenRequest
 from .preparing import refuse_unknown
 
 _ONLY_OUTPUT = "output"
+# Named because writing `str | bytes` makes a new object each time.
+_TEXT = (str, bytes)
+_ARRAY = (np.ndarray, np.generic)
 
 
 def encode_answer(lane: Lane, request: OpenRequest) -> bytes:
@@ -28,6 +31,44 @@ def encode_answer(lane: Lane, request: OpenRequest) -> bytes:
         return encode_body(encode_columns(columns, request.accept), request.accept)
     except (ValueError, TypeError) as error:
         raise _bad_output(f"an output cannot be put on the wire: {error}") from error
+
+
+def encode_together(lane: Lane, requests: Sequence[OpenRequest]) -> list[bytes] | None:
+    """Encode the answers of requests of one row each, in one go; None where they must go alone.
+
+    To check and encode a column takes about as long for a hundred rows as for one. That no request
+    may change what another gets, or fail it, limits this to outputs of one type and shape.
+    """
+    wanted = requests[0].wanted
+    rows = [
+        request.outputs[0]
+        for request in requests
+        if len(request.outputs) == 1 and request.accept == MSGPACK and request.wanted == wanted
+    ]
+    if len(rows) < len(requests) or not _are_alike(rows):
+        return None
+    try:
+        columns = assemble(lane, rows, wanted)
+        tensors = [encode_rows(name, column) for name, column in columns.items()]
+    except (RequestError, ValueError, MemoryError):
+        return None  # alone, each fails for its own sake
+    return [encode_body(parts, MSGPACK) for parts in zip(*tensors, strict=True)]
+
+
+def _are_alike(rows: Sequence[Any]) -> bool:
+    """Whether all rows hold arrays of the same types and shapes under the same names."""
+    first = rows[0]
+    if type(first) is not dict or not first:
+        return False
+    for name, value in first.items():
+        if not isinstance(value, np.ndarray) or value.size == 0:
+            return False
+        dtype, shape = value.dtype, value.shape
+        for row in rows:
+            other = row.get(name) if type(row) is dict else None
+            if type(other) is not np.ndarray or other.dtype != dtype or other.shape != shape:
+                return False
+    return True
 
 
 def output_bytes(value: Any) -> int:
@@ -57,23 +98,27 @@ def assemble(lane: Lane, rows: Sequence[Any], wanted: tuple[str, ...]) -> dict[s
     Raises:
         RequestError: `bad_output` where the rows disagree with one another or with the signature.
     """
-    named = [_named(lane, row) for row in rows]
+    named = [row if isinstance(row, Mapping) else _named(lane, row) for row in rows]
     names = named[0].keys()
-    if lane.outputs and names != lane.outputs.keys():
-        raise _bad_output(f"outputs are {sorted(names)}; declared are {sorted(lane.outputs)}")
-    if not lane.outputs and not all(isinstance(name, str) and is_name(name) for name in names):
-        raise _bad_output(f"outputs are {[*names]}; an output needs a name")
+    if lane.outputs:
+        if names != lane.outputs.keys():
+            raise _bad_output(f"outputs are {sorted(names)}; declared are {sorted(lane.outputs)}")
+    else:
+        for name in names:
+            if not isinstance(name, str) or not is_name(name):
+                raise _bad_output(f"outputs are {[*names]}; an output needs a name")
     for at, row in enumerate(named):
         if row.keys() != names:
             raise _bad_output(f"rows have different outputs: {sorted(row)}, {sorted(names)}", at)
     if wanted:
         refuse_unknown(wanted, named[0])
-    return {name: _column(lane, name, [row[name] for row in named]) for name in wanted or names}
+    columns = {}
+    for name in wanted or names:
+        columns[name] = _column(lane, name, [row[name] for row in named])
+    return columns
 
 
 def _named(lane: Lane, row: Any) -> Mapping[Any, Any]:
-    if isinstance(row, Mapping):
-        return row
     if len(lane.outputs) > 1:
         raise _bad_output(f"one value for a row where outputs {sorted(lane.outputs)} are declared")
     return {next(iter(lane.outputs), _ONLY_OUTPUT): row}
@@ -81,12 +126,11 @@ def _named(lane: Lane, row: Any) -> Mapping[Any, Any]:
 
 def _column(lane: Lane, name: str, values: list[Any]) -> Any:
     declared = lane.outputs.get(name)
-    first = values[0]
-    if isinstance(first, str | bytes):
+    if isinstance(values[0], _TEXT):
         if declared is not None and declared.datatype != "BYTES":
             raise _bad_output(f"output {name!r} is text; declared is {declared.datatype}")
         for at, value in enumerate(values):
-            if not isinstance(value, str | bytes):
+            if not isinstance(value, _TEXT):
                 raise _bad_output(f"output {name!r} is text in some rows only", at)
         return values
     dtype = lane.output_dtypes.get(name)
@@ -100,7 +144,7 @@ def _column(lane: Lane, name: str, values: list[Any]) -> Any:
 
 def _stack(name: str, values: list[Any], dtype: np.dtype[Any] | None) -> np.ndarray[Any, Any]:
     first = values[0]
-    if not isinstance(first, np.ndarray | np.generic):
+    if not isinstance(first, _ARRAY):
         if not isinstance(first, bool | int | float):
             kind = type(first).__name__
             raise _bad_output(f"output {name!r} is {kind}, not an array, text or number")
@@ -125,7 +169,8 @@ def _array(name: str, values: list[Any], dtype: np.dtype[Any] | None) -> np.ndar
 
 def _refuse_not_finite(name: str, column: np.ndarray[Any, Any]) -> None:
     finite = np.isfinite(column)
-    if not finite.all():
+    # A search in bytes costs a third of `finite.all()`, most of which is numpy's setting out.
+    if b"\0" in finite.tobytes():
         at = np.unique(np.nonzero(~finite)[0])
         raise _bad_output(f"output {name!r} holds NaN or infinity", *(int(row) for row in at))
 

@@ -55,7 +55,7 @@ def _dtype(spec: TensorSpec) -> np.dtype[Any] | None:
     return DATATYPES.get("FP32" if spec.datatype == "BF16" else spec.datatype)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class OpenRequest:
     """A preprocessed request on its way to its answer.
 
@@ -84,10 +84,6 @@ class OpenRequest:
         self.values[index] = _TAKEN
         return row
 
-    def take_all(self) -> list["RowInHand"]:
-        """Hand out every row, of a request that nobody else has a hand on."""
-        return [RowInHand(self, index, value) for index, value in enumerate(self.values)]
-
     def report(self) -> PreparedItem:
         """What the main process is told about it."""
         return PreparedItem(self.number, self.lengths, self.truncated_tokens, self.preprocess_ms)
@@ -99,6 +95,15 @@ class RowInHand(NamedTuple):
     request: OpenRequest
     place: int
     value: Any
+
+
+def take_all(requests: Iterable[OpenRequest]) -> list[RowInHand]:
+    """Hand out every row, of requests that nobody else has a hand on."""
+    return [
+        RowInHand(request, index, value)
+        for request in requests
+        for index, value in enumerate(request.values)
+    ]
 
 
 class RequestBook:

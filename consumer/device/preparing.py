@@ -16,6 +16,7 @@ from .faults import merge_row_errors, preprocess_error
 from .lanes import Lane, OpenRequest
 
 _NO_PARAMETERS: Mapping[str, Any] = MappingProxyType({})
+_WHOLE = (int, np.integer)
 
 
 def prepare(lane: Lane, item: Item) -> OpenRequest:
@@ -24,10 +25,11 @@ def prepare(lane: Lane, item: Item) -> OpenRequest:
     Raises:
         RequestError: what is wrong with it, with `rows` where single rows are at fault.
     """
+    number, content_type, accept, inputs, truncate, raw_parameters, outputs = item
     limits = lane.record.limits
-    parameters = read_parameters(item.parameters)
-    wanted = read_wanted(item.outputs, lane)
-    columns = decode_columns(decode_body(item.inputs, item.content_type))
+    parameters = read_parameters(raw_parameters)
+    wanted = read_wanted(outputs, lane)
+    columns = decode_columns(decode_body(inputs, content_type))
     count = count_rows(columns)
     if count > limits.max_rows_per_request:
         raise RequestError.of(
@@ -35,19 +37,20 @@ def prepare(lane: Lane, item: Item) -> OpenRequest:
             f"{count} rows; the model takes {limits.max_rows_per_request} in one request",
         )
     check_columns(columns, lane.record.signature)
-    rows = split_rows(columns, count, parameters, item.truncate or limits.truncate)
+    rows = split_rows(columns, count, parameters, truncate or limits.truncate)
     values, lengths, truncated = prepare_rows(lane, rows)
+    # By place: names would double the cost of what is done for each request.
     return OpenRequest(
-        number=item.request,
-        lane=lane.number,
-        accept=item.accept,
-        wanted=wanted,
-        parameters=parameters,
-        values=values,
-        lengths=lengths,
-        truncated_tokens=truncated,
-        outputs=[None] * count,
-        missing=count,
+        number,
+        lane.number,
+        accept,
+        wanted,
+        parameters,
+        values,
+        lengths,
+        truncated,
+        [None] * count,  # outputs
+        count,  # missing
     )
 
 
@@ -101,17 +104,13 @@ def split_rows(
     columns: Mapping[str, Column], count: int, parameters: Mapping[str, Any], truncate: str
 ) -> list[Row]:
     """Cut columns into rows; each array loses its first axis, and stays an array."""
-    return [
-        Row(
-            {
-                name: column[at] if isinstance(column, list) else column[at, ...]
-                for name, column in columns.items()
-            },
-            parameters,
-            truncate,
-        )
-        for at in range(count)
-    ]
+    rows = []
+    for at in range(count):
+        row = Row(None, parameters, truncate)
+        for name, column in columns.items():
+            row[name] = column[at] if isinstance(column, list) else column[at, ...]
+        rows.append(row)
+    return rows
 
 
 def prepare_rows(lane: Lane, rows: list[Row]) -> tuple[list[Any], list[int], int]:
@@ -125,13 +124,13 @@ def prepare_rows(lane: Lane, rows: list[Row]) -> tuple[list[Any], list[int], int
     truncated = 0
     for at, row in enumerate(rows):
         try:
-            prepared = step(lane, row)
+            value, length, cut = step(lane, row)
         except RequestError as error:
             errors.append((at, error))
             continue
-        values.append(prepared[0])
-        lengths.append(prepared[1])
-        truncated += prepared[2]
+        values.append(value)
+        lengths.append(length)
+        truncated += cut
     if errors:
         raise merge_row_errors(errors)
     return values, lengths, truncated
@@ -161,7 +160,7 @@ def _read_prepared(result: Any, row: Row) -> tuple[Any, int, int]:
     if isinstance(result, Prepared):
         truncated = _whole("truncated_tokens", result.truncated_tokens, 0)
         return result.value, _whole("length", result.length, 1), truncated
-    if isinstance(result, int | np.integer):
+    if isinstance(result, _WHOLE):
         return row, _whole("length", result, 1), 0
     if isinstance(result, Mapping):
         return result, _whole("length", _first_axis(result.values()), 1), 0
@@ -179,7 +178,7 @@ def _first_axis(values: Iterable[Any]) -> Any:
 
 
 def _whole(name: str, value: Any, lowest: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < lowest:
+    if isinstance(value, bool) or not isinstance(value, _WHOLE) or value < lowest:
         raise RequestError.of(
             ErrorKind.BAD_OUTPUT,
             f"preprocess gave {name} {shown(str(value))}; it must be a whole number ≥ {lowest}",

@@ -1,7 +1,8 @@
 """The device process: what its threads do with each message.
 
-- The main thread receives messages and writes out what the socket could not take.
 - The device thread owns the models: load, warm-up, predict, and answers that are cheap to make.
+- The device thread while it is idle, else the main thread, receives messages and writes out what
+  the socket could not take (`turns.py`).
 - Two threads beside it preprocess ahead of the device, and postprocess behind it.
 """
 
@@ -13,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from ...service.clock import Clock
+from ...service.lifecycle import guarded_thread
 from ...wire.deployment import VersionRecord
 from ...wire.errors import ErrorKind, ProtocolError, RequestError
 from ..frames import FrameChannel
@@ -37,16 +39,19 @@ from ..protocol import (
     Stop,
     Unload,
 )
-from .answering import encode_answer, output_bytes
+from .answering import encode_answer, encode_together, output_bytes
 from .crew import Crew
 from .faults import failure_of, merge_row_errors, request_error
 from .host import resident_bytes
-from .lanes import Lane, OpenRequest, RequestBook, RowInHand
+from .lanes import Lane, OpenRequest, RequestBook, RowInHand, take_all
 from .loading import Opener, load_lane, refusal, settle_memory
 from .preparing import prepare
 from .running import Batch, run_batch
+from .turns import Turns
 
 SIDE_THREADS = 2
+# Lanes whose batches all take less: nobody needs to receive meanwhile.
+QUICK_MS = 1.0
 MEMORY_EVERY_MS = 1000
 MEMORY_STEP_BYTES = 1024 * 1024
 # Larger outputs are encoded beside the device thread, which has the next batch to start.
@@ -74,12 +79,17 @@ class DeviceProcess:
         self._clock = clock
         self._logger = logger
         self._book = RequestBook()
-        self._device = Crew("device", 1, crashed)
+        self._turns = Turns(self._receive, channel.wake)
         self._side = Crew("side", SIDE_THREADS, crashed)
+        self._device_thread = guarded_thread(
+            "device", partial(self._turns.work, self._is_over), crashed
+        )
         # Written by the device thread, read by all.
         self._lanes: dict[int, Lane] = {}
-        # Written by the main thread, read by all.
+        self._quick_lanes: set[int] = set()
+        # Written by the thread that receives, read by all.
         self._stopping = False
+        self._given_up = False
         # Set by the device thread when nothing more will be sent.
         self._wound_up_ms: float | None = None
         self._memory_said = 0
@@ -102,31 +112,35 @@ class DeviceProcess:
             ChannelClosedError: the main process is gone.
             ProtocolError: it sent something that a device process cannot be sent.
         """
-        self._device.start()
-        self._side.start()
-        try:
-            self._serve()
-        finally:
-            # The process ends here, and its threads with it; where it is none, they end as well.
-            self._stopping = True
-            self._device.dismiss()
-            self._side.dismiss()
-
-    def _serve(self) -> None:
         self._channel.send(Hello(PROTOCOL_VERSION, os.getpid(), platform.python_version()))
-        while not self._is_over():
-            for message in self._channel.receive(MEMORY_EVERY_MS / 1000):
-                handler = self._handlers.get(type(message))
-                if handler is None:
-                    raise ProtocolError(f"{type(message).__name__} was sent to a device process")
-                if not self._stopping:
-                    handler(message)
-            self._say_memory()
+        self._side.start()
+        self._device_thread.start()
+        self._turns.stand_in(self._is_over)
 
-    # The main thread.
+    def give_up(self) -> None:
+        """Have all threads end after what they do now, where they do not end with a process."""
+        self._stopping = self._given_up = True
+        self._side.dismiss()
+
+    def join(self) -> None:
+        """Wait for the device thread; a model's code may keep it for ever."""
+        if self._device_thread.ident is not None:
+            self._device_thread.join()
+
+    # The thread that receives.
+
+    def _receive(self) -> None:
+        for message in self._channel.receive(MEMORY_EVERY_MS / 1000):
+            handler = self._handlers.get(type(message))
+            if handler is None:
+                raise ProtocolError(f"{type(message).__name__} was sent to a device process")
+            if not self._stopping:
+                handler(message)
+        self._say_memory()
 
     def _on_device(self, work: Callable[[Any], None], message: Any) -> None:
-        self._device.submit(partial(self._unless_stopping, work, message))
+        is_long = message.lane not in self._quick_lanes
+        self._turns.submit(partial(self._unless_stopping, work, message), is_long=is_long)
 
     def _unless_stopping(self, work: Callable[[Any], None], message: Any) -> None:
         if not self._stopping:
@@ -149,9 +163,11 @@ class DeviceProcess:
 
     def _stop(self, _: Stop) -> None:
         self._stopping = True
-        self._device.submit(self._wind_up)
+        self._turns.submit(self._wind_up, is_long=True)
 
     def _is_over(self) -> bool:
+        if self._given_up:
+            return True
         if self._wound_up_ms is None:
             return False
         overdue = self._clock.monotonic_ms() >= self._wound_up_ms + WIND_UP_MS
@@ -182,6 +198,8 @@ class DeviceProcess:
             self._channel.send(Refused(message.lane, refusal(message, error)))
             return
         self._lanes[message.lane] = lane
+        if ready.curve and max(ms for _, _, ms in ready.curve) < QUICK_MS:
+            self._quick_lanes.add(message.lane)
         self._channel.send(ready)
 
     def _adjust(self, message: Adjust) -> None:
@@ -191,6 +209,7 @@ class DeviceProcess:
             self._lanes[message.lane] = replace(lane, record=record)
 
     def _forget_lane(self, message: Unload) -> None:
+        self._quick_lanes.discard(message.lane)
         if self._lanes.pop(message.lane, None) is not None:
             settle_memory()
 
@@ -211,7 +230,7 @@ class DeviceProcess:
             kept = [request.report() for request in requests if self._book.add(request)]
             self._channel.send(Done(message.batch, [], 0.0, kept, failures, []))
             return
-        rows = [row for request in requests for row in request.take_all()]
+        rows = take_all(requests)
         prepared = PreparedRows([request.report() for request in requests], failures)
         self._run_rows(lane, message.batch, rows, prepared)
 
@@ -226,8 +245,7 @@ class DeviceProcess:
         answers: list[Answer] = []
         inline = _is_cheap(lane, complete)
         if inline:
-            for request in complete:
-                self._answer(lane, request, answers, failures)
+            answers = self._answer_inline(lane, complete, failures)
         ran = [(row.request.number, row.place) for row in rows]
         self._channel.send(Done(batch, ran, predict_ms, prepared.items, failures, answers))
         if complete and not inline:
@@ -264,23 +282,25 @@ class DeviceProcess:
     def _prepare_items(
         self, lane_number: int, items: Sequence[Item]
     ) -> tuple[list[OpenRequest], list[Failure]]:
-        requests: list[OpenRequest] = []
-        failures: list[Failure] = []
-        for item in items:
-            try:
-                requests.append(self._prepare_item(lane_number, item))
-            except (RequestError, MemoryError) as error:
-                failures.append(failure_of(item.request, request_error(error)))
-        return requests, failures
-
-    def _prepare_item(self, lane_number: int, item: Item) -> OpenRequest:
         lane = self._lanes.get(lane_number)
         if lane is None:
-            raise RequestError.of(ErrorKind.UNAVAILABLE, "this version is not loaded")
-        started_ms = self._clock.monotonic_ms()
-        request = prepare(lane, item)
-        request.preprocess_ms = self._clock.monotonic_ms() - started_ms
-        return request
+            error = RequestError.of(ErrorKind.UNAVAILABLE, "this version is not loaded")
+            return [], [failure_of(item.request, error) for item in items]
+        requests: list[OpenRequest] = []
+        failures: list[Failure] = []
+        before_ms = self._clock.monotonic_ms()
+        for item in items:
+            try:
+                request = prepare(lane, item)
+            except (RequestError, MemoryError) as error:
+                failures.append(failure_of(item.request, request_error(error)))
+                before_ms = self._clock.monotonic_ms()
+                continue
+            after_ms = self._clock.monotonic_ms()
+            request.preprocess_ms = after_ms - before_ms
+            before_ms = after_ms
+            requests.append(request)
+        return requests, failures
 
     def _prepare(self, message: Prepare) -> None:
         items: list[PreparedItem] = []
@@ -312,6 +332,22 @@ class DeviceProcess:
             failures.append(failure_of(request.number, request_error(error)))
             return
         answers.append(Answer(request.number, outputs, self._clock.monotonic_ms() - started_ms))
+
+    def _answer_inline(
+        self, lane: Lane, requests: Sequence[OpenRequest], failures: list[Failure]
+    ) -> list[Answer]:
+        started_ms = self._clock.monotonic_ms()
+        encoded = encode_together(lane, requests) if len(requests) > 1 else None
+        if encoded is not None:
+            each_ms = (self._clock.monotonic_ms() - started_ms) / len(requests)
+            return [
+                Answer(request.number, outputs, each_ms)
+                for request, outputs in zip(requests, encoded, strict=True)
+            ]
+        answers: list[Answer] = []
+        for request in requests:
+            self._answer(lane, request, answers, failures)
+        return answers
 
     def _answer_beside(self, lane: Lane, requests: Sequence[OpenRequest]) -> None:
         answers: list[Answer] = []
