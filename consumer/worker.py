@@ -49,17 +49,14 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerContext:
-    """What a worker is given; all of it outlives the worker.
-
-    `open_link` starts a device process under an interpreter; None is the worker's own.
-    """
+    """What a worker is given; all of it outlives the worker."""
 
     settings: Settings
     events: Events
     clock: Clock
     outage: Outage
     broker: Broker
-    open_link: Callable[[Path | None], Link]
+    open_link: Callable[[Path | None], Link]  # under an interpreter; None = the worker's own
 
 
 class Worker:
