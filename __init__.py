@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from . import testing
     from .models.model import Model, PredictContext, Prepared, Row
     from .producer.async_client import AsyncClient
     from .producer.client import Client
@@ -43,11 +44,14 @@ __all__ = [
     "Result",
     "Row",
     "__version__",
+    "testing",
 ]
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first asked for."""
+    if name == "testing":
+        return import_module(".testing", __name__)
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

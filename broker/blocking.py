@@ -15,19 +15,14 @@ import redis
 
 from ..wire.errors import ServerError
 from .commands import Command
-from .connections import COMMAND_TIMEOUT_S, blocking_connection
-from .errors import RefusedError, UnreachableError, raise_translated, translate
+from .connections import blocking_connection
+from .errors import RefusedError, UnreachableError, raise_translated, refused
+from .interface import COMMAND_TIMEOUT_S
 
 T = TypeVar("T")
 
 _READ_BYTES = 64 * 1024
 _MORE_NEEDED = object()
-
-
-def _as_refused(text: str) -> RefusedError:
-    error = translate(redis.ResponseError(text))
-    assert isinstance(error, RefusedError)
-    return error
 
 
 class BlockingExecutor:
@@ -127,7 +122,7 @@ class _Link:
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        self._parser = hiredis.Reader(notEnoughData=_MORE_NEEDED, replyError=_as_refused)
+        self._parser = hiredis.Reader(notEnoughData=_MORE_NEEDED, replyError=refused)
 
     def exchange(self, packed: bytes, count: int) -> list[Any]:
         """Send packed commands and wait for their answers.

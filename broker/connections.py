@@ -15,7 +15,6 @@ from redis.retry import Retry
 AnyConnection = redis.Connection | redis.UnixDomainSocketConnection
 
 CONNECT_TIMEOUT_S = 5.0
-COMMAND_TIMEOUT_S = 10.0
 
 
 def _options(timeout_s: float, name: str) -> dict[str, Any]:

@@ -96,17 +96,23 @@ def translate(error: BaseException) -> BaseException:
     """The batchfleet error for one of the client library's; others come back unchanged."""
     for cls, code in _CODE_OF_CLASS:
         if isinstance(error, cls):
-            return _refused(code, str(error))
+            return _with_code(code, str(error))
     if isinstance(error, redis.ConnectionError | redis.TimeoutError | OSError):
         return UnreachableError(f"no answer from the server: {error}")
     if isinstance(error, redis.ResponseError):
+        # The library strips the code `ERR`, and no other, from errors that it has no class for.
         text = str(error)
-        return _refused(text.split(" ", 1)[0], text)
+        return refused(text if text.split(" ", 1)[0].isupper() else f"ERR {text}")
     if isinstance(error, redis.RedisError):
         return UnreachableError(f"the connection is of no further use: {error}")
     return error
 
 
-def _refused(code: str, text: str) -> RefusedError:
+def refused(text: str) -> RefusedError:
+    """The error for what a server says, which begins with its code."""
+    return _with_code(text.split(" ", 1)[0], text)
+
+
+def _with_code(code: str, text: str) -> RefusedError:
     cls = _CLASS_OF_CODE.get(code, RefusedError)
     return cls(code, text)

@@ -16,13 +16,11 @@ import redis.asyncio
 
 from ..wire.errors import ServerError
 from .commands import Command
-from .connections import COMMAND_TIMEOUT_S, looping_connection
-from .errors import RefusedError, UnreachableError, raise_translated, translate
+from .connections import looping_connection
+from .errors import RefusedError, UnreachableError, raise_translated, refused
+from .interface import COMMAND_TIMEOUT_S, OnAnswer, OnMessage
 
 T = TypeVar("T")
-
-OnAnswer = Callable[["asyncio.Future[Any]", Any], None]
-"""Gets a caller's future and the raw answer, or the `ServerError` that came instead."""
 
 _Caller = tuple["asyncio.Future[Any]", OnAnswer]
 
@@ -30,12 +28,6 @@ _IN_FLIGHT_MAX = 10_000
 _WRITE_BYTES = 256 * 1024
 _CLOSE_TIMEOUT_S = 5.0
 _MORE_NEEDED = object()
-
-
-def _as_refused(text: str) -> RefusedError:
-    error = translate(redis.ResponseError(text))
-    assert isinstance(error, RefusedError)
-    return error
 
 
 def pack(parts: Sequence[Any]) -> bytes:
@@ -56,7 +48,7 @@ class _Link(asyncio.Protocol):
     ) -> None:
         self._on_answer = on_answer
         self._on_lost = on_lost
-        self._parser = hiredis.Reader(notEnoughData=_MORE_NEEDED, replyError=_as_refused)
+        self._parser = hiredis.Reader(notEnoughData=_MORE_NEEDED, replyError=refused)
         self._reason: BaseException | None = None
         self._transport: asyncio.WriteTransport | None = None
         self._is_writable = True
@@ -333,9 +325,7 @@ class Subscription:
     lost until the connection breaks.
     """
 
-    def __init__(
-        self, url: str, name: str, on_message: Callable[[str, bytes | None], None]
-    ) -> None:
+    def __init__(self, url: str, name: str, on_message: OnMessage) -> None:
         self._connection = looping_connection(url, COMMAND_TIMEOUT_S, name)
         self._on_message = on_message
         self._channels: set[str] = set()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 from ..broker import requests
-from ..broker.blocking import BlockingExecutor
+from ..broker.interface import Executor
 from ..wire.errors import ErrorBody, ErrorKind
 from ..wire.keys import ModelKeys
 from ..wire.references import BLOB
@@ -36,7 +36,7 @@ def lies_in_blob(entry: WorkEntry) -> bool:
 
 
 def read_blobs(
-    executor: BlockingExecutor, keys: ModelKeys, entries: Sequence[Placed], most: int
+    executor: Executor, keys: ModelKeys, entries: Sequence[Placed], most: int
 ) -> Fetched:
     """Read the inputs of a few entries, up to `most` bytes each.
 

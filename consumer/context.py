@@ -4,13 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..broker.interface import Broker
 from ..service.clock import Clock
 from ..service.events import Events
 from ..service.outage import Outage
 from ..service.settings import Settings
-from .link import DeviceLink
+from .link import Link
 
-OpenLink = Callable[[Path | None], DeviceLink]
+OpenLink = Callable[[Path | None], Link]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,7 @@ class WorkerContext:
     """What a worker is given.
 
     Attributes:
+        broker: where requests come from.
         open_link: starts a device process under an interpreter; None is the worker's own.
         versions_apart: whether each version has a device process for itself.
     """
@@ -26,5 +28,6 @@ class WorkerContext:
     events: Events
     clock: Clock
     outage: Outage
+    broker: Broker
     open_link: OpenLink
     versions_apart: bool = False

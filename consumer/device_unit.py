@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Protocol
 
 from ..broker import requests
-from ..broker.blocking import BlockingExecutor
 from ..broker.commands import Command
+from ..broker.interface import Executor
 from ..service.lifecycle import guarded_thread
 from ..wire.deployment import VersionRecord
 from ..wire.errors import ErrorBody, ErrorKind, ProtocolError, ServerError
@@ -24,7 +24,7 @@ from .context import WorkerContext
 from .core import Core
 from .frames import ChannelClosedError
 from .held import Ended, Lane, Placement, RecoveredEntry
-from .link import DeviceLink
+from .link import Link
 from .protocol import Adjust, Load, Message, Ready, Refused, Stop, Unload
 from .settling import finish_item
 
@@ -61,7 +61,7 @@ class Identity(Protocol):
     def now_ms(self) -> float:
         """Monotonic time."""
 
-    def connect(self, purpose: str) -> BlockingExecutor:
+    def connect(self, purpose: str) -> Executor:
         """A connection for one thread."""
 
     def inside_note(self, keys: ModelKeys) -> list[Command[int]]:
@@ -79,7 +79,7 @@ class DeviceUnit:
     ) -> None:
         self.key = key
         self.core = Core(batches)
-        self.link: DeviceLink | None = None
+        self.link: Link | None = None
         self.unsettled: list[Ended] = []
         self.settling = 0  # requests that the device thread is settling right now
         self._worker = worker
@@ -167,7 +167,7 @@ class DeviceUnit:
             self._worker.stopping.wait(back_off_s)
             back_off_s = min(2 * back_off_s, _DEVICE_BACK_OFF_S[1])
 
-    def _come_up(self, link: DeviceLink) -> None:
+    def _come_up(self, link: Link) -> None:
         with self._lock:
             self.link = link
             self.core.device_up = True
@@ -176,7 +176,7 @@ class DeviceUnit:
                 [self._load_message(lane) for lane in self.core.lanes.values() if not lane.refusal]
             )
 
-    def _lose(self, link: DeviceLink) -> bool:
+    def _lose(self, link: Link) -> bool:
         """Mourn a device process; returns whether a culprit was found, who is gone as well."""
         with self._lock:
             self.link = None
@@ -192,7 +192,7 @@ class DeviceUnit:
         self.settle(ended)
         return bool(ended)
 
-    def _serve(self, link: DeviceLink) -> None:
+    def _serve(self, link: Link) -> None:
         """Receive, send what comes next, then settle; until told to stop."""
         while True:
             messages = link.receive(self._patience_s())

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from ..broker import fleet
-from ..broker.blocking import BlockingExecutor
+from ..broker.interface import Executor
 from ..service.clock import Clock
 from ..wire.keys import ModelKeys
 
@@ -21,7 +21,7 @@ class Heart:
 
     def __init__(
         self,
-        executor: BlockingExecutor,
+        executor: Executor,
         clock: Clock,
         worker: str,
         lease_ms: int,

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..broker import fleet, requests
-from ..broker.blocking import BlockingExecutor
 from ..broker.commands import Command
 from ..broker.errors import FencedError
+from ..broker.interface import Executor
 from ..broker.requests import Entry
 from ..wire.deployment import VersionRecord
 from ..wire.errors import ErrorBody, ServerError
@@ -80,7 +80,7 @@ class Intake:
     """Takes entries of one model on a connection of its own."""
 
     def __init__(
-        self, desk: Desk, keys: ModelKeys, executor: BlockingExecutor, over: threading.Event
+        self, desk: Desk, keys: ModelKeys, executor: Executor, over: threading.Event
     ) -> None:
         self._desk = desk
         self._keys = keys
@@ -98,7 +98,8 @@ class Intake:
                 try:
                     self._turn()
                 except FencedError:
-                    if not self._is_gone():
+                    # Of a model that was undeployed meanwhile, the worker has taken its own leave.
+                    if not self._over.is_set() and not self._is_gone():
                         desk.fence()
                     return
                 except ServerError as error:

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Sequence
+from typing import Protocol
 
 from ..service.lifecycle import spawn
 from .frames import FrameChannel
@@ -12,6 +13,40 @@ from .protocol import Message
 
 _SOCKET_BUFFER_BYTES = 1024 * 1024
 _REAP_TIMEOUT_S = 10
+
+
+class Link(Protocol):
+    """A device process to talk to. Any thread may send; the thread that opened it receives."""
+
+    kill_reason: str
+
+    @property
+    def pid(self) -> int:
+        """Process id of the device process."""
+
+    def send(self, message: Message) -> None:
+        """Send, or keep for the receiving thread to send.
+
+        Raises:
+            ChannelClosedError: the device process is gone.
+        """
+
+    def receive(self, timeout_s: float) -> list[Message]:
+        """Wait for messages.
+
+        Raises:
+            ChannelClosedError: the device process is gone.
+            ProtocolError: it does not speak the protocol.
+        """
+
+    def wake(self) -> None:
+        """Make a waiting `receive` return."""
+
+    def kill(self, reason: str) -> None:
+        """End the process now; the receiving thread learns of it by its closed channel."""
+
+    def end(self, patience_s: float) -> str:
+        """Wait for the process to end, kill it if it does not; returns how it ended."""
 
 
 class DeviceLink:

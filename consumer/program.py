@@ -10,8 +10,9 @@ from os import getpid
 import orjson
 
 from ..broker import fleet
-from ..broker.blocking import BlockingExecutor
 from ..broker.errors import DeniedError
+from ..broker.interface import Broker, Executor
+from ..broker.redis_broker import RedisBroker
 from ..service.clock import Clock
 from ..service.events import Events
 from ..service.identity import new_worker_name
@@ -43,16 +44,18 @@ class ConsumerProgram:
         settings: Settings,
         events: Events,
         clock: Clock,
-        open_link: OpenLink | None = None,
         *,
+        broker: Broker | None = None,
+        open_link: OpenLink | None = None,
         versions_apart: bool = False,
     ) -> None:
-        """See `WorkerContext`; without `open_link`, device processes start as the settings say."""
+        """See `WorkerContext`; what is None is made as the settings say."""
         self._context = WorkerContext(
             settings=settings,
             events=events,
             clock=clock,
             outage=Outage(events, clock),
+            broker=broker or RedisBroker(settings.redis_url),
             open_link=open_link or (lambda python: DeviceLink(device_command(settings, python))),
             versions_apart=versions_apart,
         )
@@ -144,7 +147,7 @@ class Keeper:
         else:
             self._context.outage.ends()
 
-    def _refresh(self, executor: BlockingExecutor) -> None:
+    def _refresh(self, executor: Executor) -> None:
         self._worker.measure_server_offset(executor)
         namespace = self._context.settings.namespace
         names = [

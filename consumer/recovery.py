@@ -9,8 +9,8 @@ from random import Random
 from typing import Protocol
 
 from ..broker import fleet, requests
-from ..broker.blocking import BlockingExecutor
 from ..broker.errors import DeniedError
+from ..broker.interface import Executor
 from ..broker.requests import Recovered
 from ..wire.deployment import Deployment
 from ..wire.errors import ErrorBody, ServerError
@@ -50,7 +50,7 @@ class Heir(Protocol):
 class Recovery:
     """Does the rounds for one worker, on the keeper's thread and connection."""
 
-    def __init__(self, heir: Heir, executor: BlockingExecutor, context: WorkerContext) -> None:
+    def __init__(self, heir: Heir, executor: Executor, context: WorkerContext) -> None:
         settings = context.settings
         self._heir = heir
         self._executor = executor

@@ -12,8 +12,8 @@ from itertools import count
 from pathlib import Path
 
 from ..broker import fleet
-from ..broker.blocking import BlockingExecutor
 from ..broker.commands import Command
+from ..broker.interface import Executor
 from ..service.lifecycle import guarded_thread
 from ..wire.deployment import VersionRecord
 from ..wire.errors import ErrorBody, ServerError
@@ -62,11 +62,9 @@ class Worker:
         )
         self._heart_thread = guarded_thread("heart", self._heart_loop, self.fail)
 
-    def connect(self, purpose: str, timeout_s: float = 10.0) -> BlockingExecutor:
+    def connect(self, purpose: str, timeout_s: float = 10.0) -> Executor:
         """A connection of this worker's for one thread."""
-        return BlockingExecutor(
-            self.context.settings.redis_url, f"{self.name}-{purpose}", timeout_s
-        )
+        return self.context.broker.connect(f"{self.name}-{purpose}", timeout_s)
 
     def now_ms(self) -> float:
         """Monotonic time."""
@@ -283,7 +281,7 @@ class Worker:
         except ServerError as error:
             self.context.outage.begins(error)
 
-    def measure_server_offset(self, executor: BlockingExecutor) -> None:
+    def measure_server_offset(self, executor: Executor) -> None:
         """Learn how far the server's clock lies ahead of our monotonic one.
 
         Raises:

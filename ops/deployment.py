@@ -103,7 +103,14 @@ def withdraw(operator: Operator, model: str, record: VersionRecord) -> int:
         ServerError: refused or unreachable; run it again.
     """
     keys = operator.keys(model)
-    streams = streams_of(keys, record, overrides_in(operator.deploy_hash(model)))
+    deploy_hash = operator.deploy_hash(model)
+    deployed = Deployment.from_hash(model, deploy_hash)
+    in_force = deployed.versions.get(record.version) if deployed is not None else None
+    streams = (
+        streams_of(keys, record, overrides_in(deploy_hash))
+        if in_force is None
+        else fleet.queue_streams(keys, in_force)  # draining buckets as well
+    )
     left = operator.executor.run(fleet.withdraw(keys, record.version, streams))
     if left < 0:
         raise RequestError.of(

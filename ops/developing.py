@@ -221,7 +221,7 @@ class DevelopmentWorker:
         self._around = around
         self._grace_s = settings.grace_ms / 1000
         self._program = ConsumerProgram(
-            settings, around.events, around.clock, open_link, versions_apart=True
+            settings, around.events, around.clock, open_link=open_link, versions_apart=True
         )
         self._failure: BaseException | None = None
         self._thread = guarded_thread("worker", self._run, self._fail)

@@ -6,6 +6,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import replace
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
@@ -13,7 +14,7 @@ from typing import Any, Literal, Self, Unpack, overload
 from ..broker import fleet, requests
 from ..broker.commands import Command
 from ..broker.errors import TransientError, UnreachableError
-from ..broker.looping import LoopingExecutor
+from ..broker.interface import Broker
 from ..wire.errors import BatchfleetError, ErrorKind, ProtocolError, RequestError, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.names import require_name
@@ -48,6 +49,8 @@ class AsyncClient:
         tenant: for whom requests are made; None = as set, else `default`.
         keep: leave replies in the server until they expire, so that others can read them too.
             Otherwise a reply is removed soon after it was handed over.
+        broker: instead of a server; `batchfleet.testing` has one that lives in the process.
+        defaults: options of every request that names none of its own.
 
     Raises:
         SettingsError: no server is named.
@@ -60,15 +63,18 @@ class AsyncClient:
         namespace: str | None = None,
         tenant: str | None = None,
         keep: bool = False,
+        broker: Broker | None = None,
+        defaults: OptionFields | None = None,
     ) -> None:
-        target = find_target(redis_url, namespace, tenant)
+        target = find_target(redis_url, namespace, tenant, broker)
         self._namespace = target.namespace
         self._tenant = target.tenant
         self._keep = keep
         self._ids = RequestIds()
-        self._executor = LoopingExecutor(target.redis_url, "batchfleet-client")
+        self._options = Options(**defaults) if defaults else NO_OPTIONS
+        self._executor = target.broker.connect_looping("batchfleet-client")
         self._waiter = Waiter(
-            target.redis_url, "batchfleet-client-waiter", self._tenant, self._executor
+            target.broker, "batchfleet-client-waiter", self._tenant, self._executor
         )
         self._remover = ReplyRemover(self._executor, self._tenant)
         self._ingress = lru_cache(_MODELS_MAX)(self._open_ingress)
@@ -93,7 +99,7 @@ class AsyncClient:
             ServerError: the server refused, or cannot be reached; the outcome is unknown then.
             ClientClosedError: closed.
         """
-        options = Options(**fields) if fields else NO_OPTIONS
+        options = replace(self._options, **fields) if fields else self._options
         entry = self._prepare(model, inputs, options)
         added = await self._add(entry, options.patience_s)
         return Handle(model, entry.request_id, added, options.timeout_ms)
@@ -128,7 +134,7 @@ class AsyncClient:
 
         Arguments are those of `submit`, errors those of `submit` and `result`.
         """
-        options = Options(**fields) if fields else NO_OPTIONS
+        options = replace(self._options, **fields) if fields else self._options
         entry = self._prepare(model, inputs, options)
         keys, within_s = entry.keys, options.patience_s
         while (wait := self._waiter.expect(keys, entry.request_id, within_s)) is None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from ..broker import requests
 from ..broker.commands import Command
-from ..broker.looping import LoopingExecutor
+from ..broker.interface import AsyncExecutor
 from ..wire.codec import decode_outputs
 from ..wire.errors import ErrorKind, ProtocolError, RequestError
 from ..wire.keys import ModelKeys
@@ -36,7 +36,7 @@ def points_to_blob(request: Request) -> Request:
 
 
 async def with_outputs(
-    executor: LoopingExecutor, keys: ModelKeys, tenant: str, reply: Reply
+    executor: AsyncExecutor, keys: ModelKeys, tenant: str, reply: Reply
 ) -> Reply:
     """The reply with the outputs that lie under a key of their own.
 

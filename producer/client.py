@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
+from ..broker.interface import Broker
 from ..wire.errors import BatchfleetError
 from ..wire.states import State
 from .async_client import AsyncClient
@@ -127,12 +128,18 @@ class Client:
         namespace: str | None = None,
         tenant: str | None = None,
         keep: bool = False,
+        broker: Broker | None = None,
+        defaults: OptionFields | None = None,
     ) -> None:
-        target = find_target(redis_url, namespace, tenant)
+        target = find_target(redis_url, namespace, tenant, broker)
 
         def make_client() -> AsyncClient:
             return AsyncClient(
-                target.redis_url, namespace=target.namespace, tenant=target.tenant, keep=keep
+                namespace=target.namespace,
+                tenant=target.tenant,
+                keep=keep,
+                broker=target.broker,
+                defaults=defaults,
             )
 
         self._make_client = make_client

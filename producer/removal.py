@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 
 from ..broker import requests
-from ..broker.looping import LoopingExecutor
+from ..broker.interface import AsyncExecutor
 from ..wire.errors import ServerError
 from ..wire.keys import ModelKeys
 
@@ -16,7 +16,7 @@ _CLOSE_TIMEOUT_S = 1.0
 class ReplyRemover:
     """Gathers ids for 50 ms or until there are 256, then unlinks their reply keys."""
 
-    def __init__(self, executor: LoopingExecutor, tenant: str) -> None:
+    def __init__(self, executor: AsyncExecutor, tenant: str) -> None:
         self._executor = executor
         self._tenant = tenant
         # By model. Ids in a dict for its order, and since several callers may wait for one reply;

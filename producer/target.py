@@ -3,20 +3,27 @@
 import os
 from dataclasses import dataclass
 
+from ..broker.interface import Broker
+from ..broker.redis_broker import RedisBroker
 from ..service.settings import Settings, load_settings
 from ..wire.names import require_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A server, a fleet on it, and for whom requests are made."""
+    """A broker, a fleet on it, and for whom requests are made."""
 
-    redis_url: str
+    broker: Broker
     namespace: str
     tenant: str
 
 
-def find_target(redis_url: str | None, namespace: str | None, tenant: str | None) -> Target:
+def find_target(
+    redis_url: str | None,
+    namespace: str | None,
+    tenant: str | None,
+    broker: Broker | None = None,
+) -> Target:
     """What the caller said, and for the rest the settings of the process.
 
     Raises:
@@ -24,10 +31,11 @@ def find_target(redis_url: str | None, namespace: str | None, tenant: str | None
         CallerError: namespace or tenant is not a name.
     """
     settings = Settings()
-    if redis_url is None or namespace is None or tenant is None:
+    names_server = redis_url is not None or broker is not None
+    if not names_server or namespace is None or tenant is None:
         settings, _ = load_settings({}, os.environ)
     return Target(
-        redis_url=redis_url or settings.require_redis_url(),
+        broker=broker or RedisBroker(redis_url or settings.require_redis_url()),
         namespace=require_name("namespace", namespace or settings.namespace),
         tenant=require_name("tenant", tenant or settings.tenant),
     )

@@ -15,7 +15,7 @@ import msgpack
 from ..broker import requests
 from ..broker.commands import Command
 from ..broker.errors import TransientError, UnreachableError
-from ..broker.looping import LoopingExecutor, Subscription
+from ..broker.interface import AsyncExecutor, Broker
 from ..wire.codec import is_whole_reply
 from ..wire.errors import ErrorKind, ProtocolError, RequestError, ServerError
 from ..wire.keys import ModelKeys
@@ -39,10 +39,10 @@ _SWEEP_S = 0.02
 class Waiter:
     """The table of waits. Belongs to one event loop; starts its tasks when first used."""
 
-    def __init__(self, redis_url: str, name: str, tenant: str, executor: LoopingExecutor) -> None:
+    def __init__(self, broker: Broker, name: str, tenant: str, executor: AsyncExecutor) -> None:
         self._tenant = tenant
         self._executor = executor
-        self._subscription = Subscription(redis_url, name, self._receive)
+        self._subscription = broker.subscribe(name, self._receive)
         self._channels: dict[str, Channel] = {}
         self._listening: asyncio.Task[None] | None = None
         self._checking: asyncio.Task[None] | None = None

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from os import getpid
 from secrets import token_hex
 
-from ..broker.blocking import BlockingExecutor
 from ..broker.errors import DeniedError, NoGroupError
+from ..broker.interface import Broker, Executor
+from ..broker.redis_broker import RedisBroker
 from ..service.clock import Clock
 from ..service.events import Events
 from ..service.identity import new_worker_name
@@ -46,8 +47,11 @@ class RouterProgram:
     is replaced and never changed, and enter themselves into `_steps`.
     """
 
-    def __init__(self, settings: Settings, events: Events, clock: Clock) -> None:
+    def __init__(
+        self, settings: Settings, events: Events, clock: Clock, broker: Broker | None = None
+    ) -> None:
         self._settings = settings
+        self._broker = broker or RedisBroker(settings.redis_url)
         self._events = events
         self._clock = clock
         self._name = new_worker_name(f"r-{socket.gethostname()}", getpid(), token_hex(4))
@@ -70,7 +74,7 @@ class RouterProgram:
         Raises:
             DeniedError: the server does not let us in; trying again would not help.
         """
-        executor = BlockingExecutor(self._settings.redis_url, f"{self._name}-keeper")
+        executor = self._broker.connect(f"{self._name}-keeper")
         ready = False
         try:
             next_refresh_ms = 0.0
@@ -109,7 +113,7 @@ class RouterProgram:
         self._outage.ends()
         return True
 
-    def _refresh(self, executor: BlockingExecutor, stop: StopSignal) -> None:
+    def _refresh(self, executor: Executor, stop: StopSignal) -> None:
         view = read_view(executor, self._settings.namespace)
         now_ms = self._clock.monotonic_ms()
         self._report_changes(view)
@@ -158,11 +162,11 @@ class RouterProgram:
                     epoch=model.deployment.epoch,
                 )
 
-    def _sweep(self, executor: BlockingExecutor) -> None:
+    def _sweep(self, executor: Executor) -> None:
         for model in self._view.models.values():
             sweep_overdue(executor, model)
 
-    def _answer_abandoned(self, executor: BlockingExecutor) -> None:
+    def _answer_abandoned(self, executor: Executor) -> None:
         for name, version in self._abandoned:
             view = self._view.models.get(name)
             if view is None or version not in view.deployment.versions:
@@ -202,12 +206,12 @@ class RouterProgram:
         """What a pump needs to know of its model right now; None once it is not deployed."""
         return self._situations.get(model)
 
-    def make_pump(self, group: PumpGroup) -> tuple[Pump, list[BlockingExecutor]]:
+    def make_pump(self, group: PumpGroup) -> tuple[Pump, list[Executor]]:
         """A pump with connections of its own, which the caller closes."""
-        url = self._settings.redis_url
-        reader = BlockingExecutor(url, f"{self._name}-read", _PUMP_TIMEOUT_S)
-        writer = BlockingExecutor(url, f"{self._name}-accept")
-        looker = BlockingExecutor(url, f"{self._name}-look")
+        connect = self._broker.connect
+        reader = connect(f"{self._name}-read", _PUMP_TIMEOUT_S)
+        writer = connect(f"{self._name}-accept")
+        looker = connect(f"{self._name}-look")
         step = PumpStep(
             writer,
             group.keys,
@@ -229,7 +233,7 @@ class RouterProgram:
         if first:
             self._events.emit("router.entry_dropped", kind=kind, count=count)
 
-    def _reread(self, executor: BlockingExecutor) -> None:
+    def _reread(self, executor: Executor) -> None:
         """Read the fleet anew from a pump thread; the keeper's next pass replaces the whole."""
         fresh = read_view(executor, self._settings.namespace)
         self._take_over(fresh)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 from ..broker import requests
-from ..broker.blocking import BlockingExecutor
+from ..broker.interface import Executor
 from ..broker.requests import Accepted, AcceptItem, Entry
 from ..wire.errors import ErrorBody, ErrorKind, ServerError
 from ..wire.keys import ModelKeys
@@ -37,7 +37,7 @@ class PumpStep:
 
     def __init__(
         self,
-        executor: BlockingExecutor,
+        executor: Executor,
         keys: ModelKeys,
         situation: Callable[[], Situation | None],
         refresh: Callable[[], None],
@@ -161,7 +161,7 @@ class Pump:
 
     def __init__(
         self,
-        reader: BlockingExecutor,
+        reader: Executor,
         step: PumpStep,
         keys: ModelKeys,
         router: str,

@@ -6,7 +6,7 @@ The gate inside `finish` makes it safe for all routers to sweep at once.
 from collections.abc import Iterator
 
 from ..broker import fleet, requests
-from ..broker.blocking import BlockingExecutor
+from ..broker.interface import Executor
 from ..broker.requests import Finished, FinishItem
 from ..wire.codec import JSON
 from ..wire.deployment import Limits
@@ -20,7 +20,7 @@ from .view import ModelView
 _START = "-"
 
 
-def sweep_overdue(executor: BlockingExecutor, view: ModelView) -> int:
+def sweep_overdue(executor: Executor, view: ModelView) -> int:
     """Answer the requests of a model that are past their deadline; returns how many."""
     keys, limits = view.keys, view.deployment.limits
     error = ErrorBody(ErrorKind.DEADLINE_EXCEEDED, "the deadline passed before an answer was ready")
@@ -38,7 +38,7 @@ def sweep_overdue(executor: BlockingExecutor, view: ModelView) -> int:
             return answered
 
 
-def answer_abandoned(executor: BlockingExecutor, view: ModelView, version: str) -> int:
+def answer_abandoned(executor: Executor, view: ModelView, version: str) -> int:
     """Answer `no_worker` to what waits for a version that nobody serves; returns how many."""
     keys, limits = view.keys, view.deployment.limits
     error = ErrorBody(
@@ -61,7 +61,7 @@ def answer_abandoned(executor: BlockingExecutor, view: ModelView, version: str) 
     return answered
 
 
-def remove_buckets(executor: BlockingExecutor, view: ModelView) -> int:
+def remove_buckets(executor: Executor, view: ModelView) -> int:
     """Remove the streams of buckets that have drained; returns of how many."""
     commands = [
         fleet.remove_bucket(view.keys, record.version, edge)
@@ -71,7 +71,7 @@ def remove_buckets(executor: BlockingExecutor, view: ModelView) -> int:
     return sum(executor.run(command) for command in commands)
 
 
-def _pages(executor: BlockingExecutor, stream: str) -> Iterator[list[requests.Entry]]:
+def _pages(executor: Executor, stream: str) -> Iterator[list[requests.Entry]]:
     start = _START
     while True:
         entries = executor.run(requests.waiting(stream, start, FINISH_ITEMS_MAX))
@@ -96,7 +96,7 @@ def _ended(envelope: Envelope, error: ErrorBody, limits: Limits) -> FinishItem:
     )
 
 
-def _finish(executor: BlockingExecutor, keys: ModelKeys, items: list[FinishItem]) -> int:
+def _finish(executor: Executor, keys: ModelKeys, items: list[FinishItem]) -> int:
     outcomes = [
         outcome
         for some in requests.split_finish(items)

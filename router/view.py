@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from ..broker import fleet, requests
-from ..broker.blocking import BlockingExecutor
+from ..broker.interface import Executor
 from ..wire.deployment import Deployment
 from ..wire.errors import SettingsError
 from ..wire.keys import ModelKeys
@@ -38,7 +38,7 @@ class FleetView:
     memory_full: bool = False
 
 
-def read_view(executor: BlockingExecutor, namespace: str) -> FleetView:
+def read_view(executor: Executor, namespace: str) -> FleetView:
     """Read the fleet as it is now.
 
     Raises:
@@ -58,7 +58,7 @@ def read_view(executor: BlockingExecutor, namespace: str) -> FleetView:
     return FleetView(models=models, faults=faults, memory_full=full)
 
 
-def _read_model(executor: BlockingExecutor, keys: ModelKeys) -> ModelView | None:
+def _read_model(executor: Executor, keys: ModelKeys) -> ModelView | None:
     deployment, tenants, workers, open_requests = executor.run_all(
         [
             fleet.deployment(keys),

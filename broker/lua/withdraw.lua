@@ -11,6 +11,7 @@ local left = 0
 for i = 2, #KEYS do left = left + redis.call('XLEN', KEYS[i]) end
 if left > 0 then return left end
 if redis.call('HDEL', KEYS[1], 'version:' .. ARGV[1]) == 1 then
+  redis.call('HDEL', KEYS[1], 'draining:' .. ARGV[1])
   redis.call('HINCRBY', KEYS[1], 'epoch', 1)
 end
 return 0

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import NoReturn
 
 Job = Callable[[], None]
 
@@ -13,11 +12,11 @@ class Crew:
 
     A job reports its own errors; what still escapes it is a bug or a call to `exit` by a model.
     Either would leave requests without an answer while the process looks healthy, so `crashed` is
-    called and must end the process. The queue is bounded by the main process, which hands over no
-    more than it has room for.
+    called and must end the process, or at least its connection. The queue is bounded by the main
+    process, which hands over no more than it has room for.
     """
 
-    def __init__(self, name: str, size: int, crashed: Callable[[BaseException], NoReturn]) -> None:
+    def __init__(self, name: str, size: int, crashed: Callable[[BaseException], None]) -> None:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._crashed = crashed
         self._threads = [
@@ -36,14 +35,18 @@ class Crew:
 
     def finish(self, timeout_s: float) -> None:
         """Wait until all jobs are done and the threads gone; at most `timeout_s` each."""
-        for _ in self._threads:
-            self._jobs.put(None)
+        self.dismiss()
         for thread in self._threads:
             thread.join(timeout_s)
+
+    def dismiss(self) -> None:
+        """Let the threads end after what was submitted; does not wait for them."""
+        for _ in self._threads:
+            self._jobs.put(None)
 
     def _work(self) -> None:
         try:
             while (job := self._jobs.get()) is not None:
                 job()
-        except BaseException as error:  # noqa: BLE001  `crashed` ends the process
+        except BaseException as error:  # noqa: BLE001  told to the owner, who ends all of it
             self._crashed(error)

@@ -1,22 +1,47 @@
 """From a caller's bytes to rows with exact lengths."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from ...models.model import Prepared, Row
+from ...service.clock import Clock
 from ...wire.codec import JSON, decode_body
 from ...wire.errors import ErrorKind, RequestError
 from ...wire.names import shown
 from ...wire.tensors import Column, check_columns, count_rows, decode_columns
-from ..protocol import Item
-from .faults import merge_row_errors, preprocess_error
+from ..protocol import Failure, Item
+from .faults import failure_of, merge_row_errors, preprocess_error, request_error
 from .lanes import Lane, OpenRequest
 
 _NO_PARAMETERS: Mapping[str, Any] = MappingProxyType({})
 _WHOLE = (int, np.integer)
+
+
+def prepare_all(
+    lane: Lane | None, items: Sequence[Item], clock: Clock
+) -> tuple[list[OpenRequest], list[Failure]]:
+    """Preprocess requests one after the other; returns them, and those that failed."""
+    if lane is None:
+        error = RequestError.of(ErrorKind.UNAVAILABLE, "this version is not loaded")
+        return [], [failure_of(item.request, error) for item in items]
+    requests: list[OpenRequest] = []
+    failures: list[Failure] = []
+    before_ms = clock.monotonic_ms()
+    for item in items:
+        try:
+            request = prepare(lane, item)
+        except (RequestError, MemoryError) as error:
+            failures.append(failure_of(item.request, request_error(error)))
+            before_ms = clock.monotonic_ms()
+            continue
+        after_ms = clock.monotonic_ms()
+        request.preprocess_ms = after_ms - before_ms
+        before_ms = after_ms
+        requests.append(request)
+    return requests, failures
 
 
 def prepare(lane: Lane, item: Item) -> OpenRequest:

@@ -12,13 +12,13 @@ import platform
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 from ...models.traces import with_own_frames
 from ...service.clock import Clock
 from ...service.lifecycle import guarded_thread
 from ...wire.deployment import VersionRecord
-from ...wire.errors import ErrorKind, ProtocolError, RequestError
+from ...wire.errors import ProtocolError, RequestError
 from ..frames import FrameChannel
 from ..protocol import (
     PROTOCOL_VERSION,
@@ -49,7 +49,7 @@ from .fetching import fetch
 from .host import resident_bytes
 from .lanes import Lane, OpenRequest, RequestBook, RowInHand, take_all
 from .loading import Opener, load_lane, refusal, settle_memory
-from .preparing import prepare
+from .preparing import prepare_all
 from .running import Batch, run_batch
 from .turns import Turns
 
@@ -77,22 +77,25 @@ class DeviceProcess:
         open_files: Opener,
         clock: Clock,
         logger: Any,
-        crashed: Callable[[BaseException], NoReturn],
+        crashed: Callable[[BaseException], None],
     ) -> None:
         self._channel = channel
         self._open_files = open_files
         self._clock = clock
         self._logger = logger
-        self._crashed = crashed
         self._book = RequestBook()
         self._turns = Turns(self._receive, channel.wake)
         self._side = Crew("side", SIDE_THREADS, crashed)
         self._fetchers = Crew("fetch", FETCH_THREADS, crashed)
+        self._device_thread = guarded_thread(
+            "device", partial(self._turns.work, self._is_over), crashed
+        )
         # Written by the device thread, read by all.
         self._lanes: dict[int, Lane] = {}
         self._quick_lanes: set[int] = set()
         # Written by the thread that receives, read by all.
         self._stopping = False
+        self._given_up = False
         # Set by the device thread when nothing more will be sent.
         self._wound_up_ms: float | None = None
         self._memory_said = 0
@@ -119,8 +122,19 @@ class DeviceProcess:
         self._channel.send(Hello(PROTOCOL_VERSION, os.getpid(), platform.python_version()))
         self._side.start()
         self._fetchers.start()
-        guarded_thread("device", partial(self._turns.work, self._is_over), self._crashed).start()
+        self._device_thread.start()
         self._turns.stand_in(self._is_over)
+
+    def give_up(self) -> None:
+        """Have all threads end after what they do now, where they do not end with a process."""
+        self._stopping = self._given_up = True
+        self._side.dismiss()
+        self._fetchers.dismiss()
+
+    def join(self) -> None:
+        """Wait for the device thread; a model's code may keep it for ever."""
+        if self._device_thread.ident is not None:
+            self._device_thread.join()
 
     # The thread that receives.
 
@@ -167,6 +181,8 @@ class DeviceProcess:
         self._turns.submit(self._wind_up, is_long=True)
 
     def _is_over(self) -> bool:
+        if self._given_up:
+            return True
         if self._wound_up_ms is None:
             return False
         overdue = self._clock.monotonic_ms() >= self._wound_up_ms + WIND_UP_MS
@@ -283,25 +299,7 @@ class DeviceProcess:
     def _prepare_items(
         self, lane_number: int, items: Sequence[Item]
     ) -> tuple[list[OpenRequest], list[Failure]]:
-        lane = self._lanes.get(lane_number)
-        if lane is None:
-            error = RequestError.of(ErrorKind.UNAVAILABLE, "this version is not loaded")
-            return [], [failure_of(item.request, error) for item in items]
-        requests: list[OpenRequest] = []
-        failures: list[Failure] = []
-        before_ms = self._clock.monotonic_ms()
-        for item in items:
-            try:
-                request = prepare(lane, item)
-            except (RequestError, MemoryError) as error:
-                failures.append(failure_of(item.request, request_error(error)))
-                before_ms = self._clock.monotonic_ms()
-                continue
-            after_ms = self._clock.monotonic_ms()
-            request.preprocess_ms = after_ms - before_ms
-            before_ms = after_ms
-            requests.append(request)
-        return requests, failures
+        return prepare_all(self._lanes.get(lane_number), items, self._clock)
 
     def _prepare(self, message: Prepare) -> None:
         items: list[PreparedItem] = []

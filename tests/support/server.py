@@ -63,6 +63,10 @@ def delete_namespace(url: str, namespace: str) -> int:
     pattern = f"{namespace}:*"
     with redis.Redis.from_url(url, socket_timeout=_TIMEOUT_S, retry=None) as client:
         keys = list(client.scan_iter(match=pattern, count=_SCAN_COUNT))
+        # One command a key: on a cluster, keys of several slots cannot go with one.
         for start in range(0, len(keys), _SCAN_COUNT):
-            client.unlink(*keys[start : start + _SCAN_COUNT])
+            pipeline = client.pipeline(transaction=False)
+            for key in keys[start : start + _SCAN_COUNT]:
+                pipeline.unlink(key)
+            pipeline.execute()
     return len(keys)

@@ -19,7 +19,17 @@ from support.style import (
 )
 
 ROOT = Path(__file__).parents[2]
-PACKAGE = ("broker", "consumer", "models", "ops", "producer", "router", "service", "wire")
+PACKAGE = (
+    "broker",
+    "consumer",
+    "models",
+    "ops",
+    "producer",
+    "router",
+    "service",
+    "testing",
+    "wire",
+)
 OTHER = ("tests", "benchmarks")
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".lua", ".yaml", ".yml", ".json", ".cfg", ".conf"}
 TEXT_NAMES = {"Makefile", "run"}

@@ -1,6 +1,7 @@
 import pytest
 
-from batchfleet.producer.target import find_target
+from batchfleet.broker.redis_broker import RedisBroker
+from batchfleet.producer.target import Target, find_target
 from batchfleet.wire.errors import CallerError, SettingsError
 
 
@@ -13,13 +14,11 @@ def test_arguments_come_first(monkeypatch):
     monkeypatch.setenv("BATCHFLEET_REDIS_URL", "redis://set:1/0")
     monkeypatch.setenv("BATCHFLEET_NAMESPACE", "set")
     target = find_target("redis://given:1/0", "given", None)
-    assert (target.redis_url, target.namespace, target.tenant) == (
-        "redis://given:1/0",
-        "given",
-        "default",
+    assert target == Target(
+        broker=RedisBroker("redis://given:1/0"), namespace="given", tenant="default"
     )
     target = find_target(None, None, "mine")
-    assert (target.redis_url, target.namespace, target.tenant) == ("redis://set:1/0", "set", "mine")
+    assert target == Target(broker=RedisBroker("redis://set:1/0"), namespace="set", tenant="mine")
 
 
 def test_no_server_named_tells_the_remedy():

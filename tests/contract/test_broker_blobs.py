@@ -1,6 +1,6 @@
 """Blobs in the scripts: what lies elsewhere counts, goes with its request, and is never missed."""
 
-from support.script_wire import ANSWER, TENANT, TTL_MS
+from support.broker_wire import ANSWER, TENANT, TTL_MS
 
 from batchfleet.broker import requests
 from batchfleet.broker.requests import Accepted, Finished
@@ -19,7 +19,7 @@ def send_blob(wire, request_id, size=70_000):
 
 def blobs(wire, request_id):
     names = (wire.keys.blob(TENANT, request_id), wire.keys.outputs_blob(TENANT, request_id))
-    return [wire.server.get(name) for name in names]
+    return [wire.ask("GET", name) for name in names]
 
 
 def test_the_work_entry_says_where_the_inputs_lie(wire):
@@ -39,7 +39,7 @@ def test_inputs_elsewhere_count_against_what_is_taken_at_once(wire):
     wire.join()
     taken = wire.take()
     assert 1 <= len(taken) < 40
-    assert wire.server.llen(wire.bell) == 1
+    assert wire.ask("LLEN", wire.bell) == 1
 
 
 def test_finishing_removes_the_inputs_and_writes_the_outputs_with_the_reply(wire):
@@ -52,7 +52,7 @@ def test_finishing_removes_the_inputs_and_writes_the_outputs_with_the_reply(wire
     assert wire.finish("w1", *ends) == [Finished.ANSWERED] * 2
     assert blobs(wire, "a") == blobs(wire, "b") == [None, OUTPUTS]
     left = [
-        wire.server.pttl(name)
+        wire.ask("PTTL", name)
         for name in (wire.reply_key("a"), wire.keys.outputs_blob(TENANT, "a"))
     ]
     assert left[0] <= TTL_MS < left[1] <= TTL_MS + BLOB_MARGIN_MS

@@ -1,4 +1,4 @@
-"""The scripts in the hands of a test, and the kinds of servers that they must run on."""
+"""The commands in the hands of a test, and the kinds of brokers that they must run on."""
 
 import shutil
 import subprocess
@@ -10,8 +10,9 @@ import redis
 from support.fleet import until
 
 from batchfleet.broker import fleet, requests
-from batchfleet.broker.blocking import BlockingExecutor
+from batchfleet.broker.commands import as_is, plain
 from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, find_server, free_port
+from batchfleet.broker.interface import Broker, Executor
 from batchfleet.broker.requests import Accepted, AcceptItem, FinishItem
 from batchfleet.service.lifecycle import spawn
 from batchfleet.wire.deployment import Limits, VersionRecord
@@ -78,14 +79,18 @@ def redis7():
 
 @dataclass
 class Wire:
-    """The scripts in the hands of a test: what routers and workers do, one step at a time."""
+    """The commands in the hands of a test: what routers and workers do, one step at a time."""
 
-    executor: BlockingExecutor
-    server: redis.Redis
+    broker: Broker
+    executor: Executor
     keys: ModelKeys
 
     def run(self, command):
         return self.executor.run(command)
+
+    def ask(self, *parts):
+        """The raw answer to a plain command."""
+        return self.run(plain(as_is, *parts))
 
     def queue(self, bucket=16, priority="normal"):
         return self.keys.queue("1", priority, bucket)
@@ -103,7 +108,7 @@ class Wire:
 
     def enter(self, request_id, inputs=INPUTS, entry_id="*"):
         """Add an ingress entry and have a router read it; returns its id."""
-        added = self.server.xadd(self.ingress, {"id": request_id, "inputs": inputs}, id=entry_id)
+        added = self.ask("XADD", self.ingress, entry_id, "id", request_id, "inputs", inputs)
         self.run(requests.read_ingress([self.ingress], "router-1", 100, 0))
         return added
 
@@ -182,27 +187,24 @@ class Wire:
         return self.keys.tombstone(TENANT, request_id)
 
     def replies(self, request_id):
-        return self.server.lrange(self.reply_key(request_id), 0, -1)
+        return self.ask("LRANGE", self.reply_key(request_id), 0, -1)
 
     def pending(self, stream):
-        return self.server.xpending(stream, "worker")["pending"]
+        return self.ask("XPENDING", stream, "worker")[0]
 
     def ingress_left(self):
         """Entries in ingress, and those that a router has read and not ended."""
         return (
-            self.server.xlen(self.ingress),
-            self.server.xpending(self.ingress, "router")["pending"],
+            self.ask("XLEN", self.ingress),
+            self.ask("XPENDING", self.ingress, "router")[0],
         )
 
 
 @contextmanager
-def wired(url, namespace):
-    """A deployed model on a server, without any program."""
+def wired(broker, namespace):
+    """A deployed model on a broker, without any program."""
     keys = ModelKeys(namespace, "m")
-    with (
-        BlockingExecutor(url, "test") as executor,
-        redis.Redis.from_url(url, socket_timeout=10, retry=None) as server,
-    ):
+    with broker.connect("test") as executor:
         streams = fleet.queue_streams(keys, RECORD)
         executor.run(fleet.deploy(keys, RECORD, streams, "n", [TENANT]))
-        yield Wire(executor, server, keys)
+        yield Wire(broker, executor, keys)

@@ -1,4 +1,4 @@
-"""Accept and finish: one answer whatever comes when, one interleaving a test, on every server.
+"""Accept and finish: one answer whatever comes when, one interleaving a test, on every broker.
 
 On the cluster node a script that touches an undeclared key, or keys of two slots, fails.
 """
@@ -7,7 +7,7 @@ import itertools
 import secrets
 
 import pytest
-from support.script_wire import ANSWER, EXPIRED, REFUSAL, TENANT, TTL_MS
+from support.broker_wire import ANSWER, EXPIRED, REFUSAL, TENANT, TTL_MS
 
 from batchfleet.broker import fleet, requests
 from batchfleet.broker.errors import FencedError
@@ -71,7 +71,7 @@ def test_an_expired_request_is_not_answered_by_its_worker(wire):
     assert wire.expire("a") is Finished.ANSWERED
     assert wire.settle(work) is Finished.CLOSED
     assert wire.replies("a") == [EXPIRED]
-    assert wire.server.xlen(work.stream) == 0
+    assert wire.ask("XLEN", work.stream) == 0
     assert wire.pending(work.stream) == 0
 
 
@@ -90,10 +90,10 @@ def test_the_moved_twin_of_an_expired_request_writes_nothing(wire):
     wire.open("a")
     wire.join()
     (work,) = wire.take()
-    twin = wire.server.xadd(work.stream, {"id": "a", "tenant": TENANT, "inputs": "x"})
-    wire.server.xack(work.stream, "worker", work.entry_id)
-    wire.server.xdel(work.stream, work.entry_id)
-    wire.server.xreadgroup("worker", "w1", {work.stream: ">"})
+    twin = wire.ask("XADD", work.stream, "*", "id", "a", "tenant", TENANT, "inputs", "x")
+    wire.ask("XACK", work.stream, "worker", work.entry_id)
+    wire.ask("XDEL", work.stream, work.entry_id)
+    wire.ask("XREADGROUP", "GROUP", "worker", "w1", "STREAMS", work.stream, ">")
     assert wire.expire("a") is Finished.ANSWERED
     assert wire.finish("w1", wire.end("a", ANSWER, work.stream, twin)) == [Finished.CLOSED]
     assert wire.replies("a") == [EXPIRED]
@@ -114,9 +114,9 @@ def test_one_terminal_item_whatever_comes_first(wire, order):
         steps[at]()
     first = min(order.index(0), order.index(1))
     assert wire.replies("a") == [ANSWER if order[first] == 0 else EXPIRED]
-    assert wire.server.zcard(wire.keys.due) == 0
+    assert wire.ask("ZCARD", wire.keys.due) == 0
     assert wire.take() == []
-    assert wire.server.xlen(wire.queue()) == 0
+    assert wire.ask("XLEN", wire.queue()) == 0
     assert wire.ingress_left() == (0, 0)
 
 
@@ -126,8 +126,8 @@ def test_one_terminal_item_whatever_comes_first(wire, order):
 def test_take_is_refused_for_a_worker_that_was_buried(wire):
     wire.join()
     wire.open("a")
-    wire.server.zrem(wire.keys.workers, "w1")
-    wire.server.sadd(wire.keys.lost, "w1")
+    wire.ask("ZREM", wire.keys.workers, "w1")
+    wire.ask("SADD", wire.keys.lost, "w1")
     with pytest.raises(FencedError):
         wire.take()
     assert wire.pending(wire.queue()) == 0
@@ -141,7 +141,7 @@ def test_take_is_refused_for_a_worker_that_left(wire):
     assert not wire.run(fleet.leave(wire.keys, "w1"))
     with pytest.raises(FencedError):
         wire.take()
-    assert wire.server.smembers(wire.keys.lost) == {b"w1"}
+    assert wire.ask("SMEMBERS", wire.keys.lost) == [b"w1"]
 
 
 def test_only_the_holder_of_an_entry_settles_it(wire):
@@ -157,11 +157,11 @@ def test_a_reply_key_of_the_wrong_type_spoils_nothing(wire):
     wire.open("a", "b", "c")
     wire.join()
     works = wire.take()
-    wire.server.xadd(wire.reply_key("b"), {"not": "ours"})
+    wire.ask("XADD", wire.reply_key("b"), "*", "not", "ours")
     ends = [wire.end(work.id, ANSWER, work.stream, work.entry_id) for work in works]
     assert wire.finish("w1", *ends) == [Finished.ANSWERED] * 3
     assert [wire.replies(name) for name in "abc"] == [[ANSWER]] * 3
-    assert wire.server.pttl(wire.reply_key("b")) > 0
+    assert wire.ask("PTTL", wire.reply_key("b")) > 0
     assert wire.pending(wire.queue()) == 0
 
 
@@ -170,7 +170,7 @@ def test_a_stream_that_is_gone_spoils_only_its_own_items(wire):
     wire.open("c", bucket=32)
     wire.join()
     works = wire.take()
-    wire.server.delete(wire.queue(32))
+    wire.ask("DEL", wire.queue(32))
     ends = [wire.end(work.id, ANSWER, work.stream, work.entry_id) for work in works]
     outcomes = dict(zip((work.id for work in works), wire.finish("w1", *ends), strict=True))
     assert outcomes == {
@@ -185,11 +185,11 @@ def test_a_stream_that_is_gone_spoils_only_its_own_items(wire):
 
 
 def test_a_removed_work_stream_is_not_made_again(wire):
-    wire.server.delete(wire.queue())
+    wire.ask("DEL", wire.queue())
     entry = wire.enter("a")
     assert wire.accept(wire.item("a", entry)) == [Accepted.STALE]
-    assert not wire.server.exists(wire.queue())
-    assert wire.server.zcard(wire.keys.due) == 0
+    assert not wire.ask("EXISTS", wire.queue())
+    assert wire.ask("ZCARD", wire.keys.due) == 0
     assert wire.ingress_left() == (1, 1)
     assert wire.accept(wire.item("a", entry, bucket=32)) == [Accepted.OK]
 
@@ -224,7 +224,7 @@ def test_the_deadline_counts_from_the_entry_not_from_acceptance(wire):
 def test_an_entry_past_its_deadline_is_late(wire):
     entry = wire.enter("a", entry_id=f"{wire.now_ms() - 10_000}-0")
     assert wire.accept(wire.item("a", entry, timeout_ms=5_000)) == [Accepted.LATE]
-    assert wire.server.zcard(wire.keys.due) == 0
+    assert wire.ask("ZCARD", wire.keys.due) == 0
     assert wire.ingress_left() == (1, 1)
 
 
@@ -239,10 +239,10 @@ def test_a_full_backlog_is_busy_and_keeps_the_entry(wire):
 
 def test_each_item_of_an_accept_call_stands_alone(wire):
     wire.open("dup")
-    wire.server.delete(wire.queue(64))
+    wire.ask("DEL", wire.queue(64))
     names = ("ok", "dup", "refused", "stale", "gone")
     entries = {name: wire.enter(name) for name in names}
-    wire.server.xdel(wire.ingress, entries["gone"])
+    wire.ask("XDEL", wire.ingress, entries["gone"])
     large = b"x" * (limits.COPY_IN_SERVER_BYTES + 1)
     outcomes = wire.accept(
         wire.item("ok", entries["ok"]),
@@ -275,9 +275,9 @@ def test_large_inputs_are_copied_inside_the_server(wire):
 
 def test_refusals_live_for_half_a_minute_and_leave_no_tombstone(wire):
     assert wire.send("a", refusal=REFUSAL) is Accepted.REFUSED
-    assert 0 < wire.server.pttl(wire.reply_key("a")) <= 30_000
-    assert not wire.server.exists(wire.tombstone("a"))
-    assert wire.server.zcard(wire.keys.due) == 0
+    assert 0 < wire.ask("PTTL", wire.reply_key("a")) <= 30_000
+    assert not wire.ask("EXISTS", wire.tombstone("a"))
+    assert wire.ask("ZCARD", wire.keys.due) == 0
 
 
 def test_an_answer_and_its_tombstone_live_as_long_as_was_asked(wire):
@@ -285,8 +285,8 @@ def test_an_answer_and_its_tombstone_live_as_long_as_was_asked(wire):
     wire.join()
     (work,) = wire.take()
     wire.settle(work)
-    assert TTL_MS - 5_000 < wire.server.pttl(wire.reply_key("a")) <= TTL_MS
-    assert 2 * TTL_MS - 5_000 < wire.server.pttl(wire.tombstone("a")) <= 2 * TTL_MS
+    assert TTL_MS - 5_000 < wire.ask("PTTL", wire.reply_key("a")) <= TTL_MS
+    assert 2 * TTL_MS - 5_000 < wire.ask("PTTL", wire.tombstone("a")) <= 2 * TTL_MS
     assert wire.run(requests.tombstone(wire.keys, TENANT, "a")) == "ok"
 
 
@@ -295,6 +295,6 @@ def test_a_tombstone_outlives_a_reply_that_was_taken(wire):
     wire.join()
     (work,) = wire.take()
     wire.settle(work)
-    assert wire.server.lpop(wire.reply_key("a")) == ANSWER
+    assert wire.ask("LPOP", wire.reply_key("a")) == ANSWER
     assert wire.send("a") is Accepted.DUP
     assert wire.replies("a") == []

@@ -1,11 +1,16 @@
 """Take: room, bells, closed entries; and scripts on a server that forgot them, or that is full."""
 
+from dataclasses import dataclass
+
 import pytest
-from support.script_wire import ANSWER, BUCKETS, EXPIRED, RECORD, TTL_MS, wired
+from support.broker_wire import ANSWER, BUCKETS, EXPIRED, RECORD, TTL_MS, Wire, wired
 
 from batchfleet.broker import fleet, requests
 from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, find_server
 from batchfleet.broker.errors import OutOfMemoryError
+from batchfleet.broker.memory.executors import MemoryBroker
+from batchfleet.broker.memory.server import MemoryServer
+from batchfleet.broker.redis_broker import RedisBroker
 from batchfleet.broker.requests import Accepted, Finished
 
 # Taking.
@@ -32,15 +37,15 @@ def test_a_request_of_many_rows_counts_for_half_a_batch_at_most(wire):
 def test_the_bell_is_rung_again_when_room_runs_out(wire):
     wire.open("a", "b", "c")
     wire.join()
-    assert wire.server.lrange(wire.bell, 0, -1) == [b"1"]
+    assert wire.ask("LRANGE", wire.bell, 0, -1) == [b"1"]
     assert wire.run(requests.wait_for_bell([wire.bell], 1))
     assert len(wire.take(room=2)) == 2
-    assert wire.server.llen(wire.bell) == 1
+    assert wire.ask("LLEN", wire.bell) == 1
     assert len(wire.take(room=2)) == 1
-    assert wire.server.llen(wire.bell) == 1
+    assert wire.ask("LLEN", wire.bell) == 1
     assert wire.run(requests.wait_for_bell([wire.bell], 1))
     assert wire.take(room=2) == []
-    assert wire.server.llen(wire.bell) == 0
+    assert wire.ask("LLEN", wire.bell) == 0
 
 
 def test_entries_of_closed_requests_are_dropped_and_take_no_room(wire):
@@ -50,20 +55,20 @@ def test_entries_of_closed_requests_are_dropped_and_take_no_room(wire):
         assert wire.expire(name) is Finished.ANSWERED
     wire.join()
     assert [work.id for work in wire.take(room=3)] == names[37:]
-    assert wire.server.xlen(wire.queue()) == 3
+    assert wire.ask("XLEN", wire.queue()) == 3
     assert wire.pending(wire.queue()) == 3
 
 
 def test_a_stream_that_is_gone_is_passed_over(wire):
     wire.open("a", bucket=64)
-    wire.server.delete(wire.queue(16))
+    wire.ask("DEL", wire.queue(16))
     wire.join()
     assert [work.id for work in wire.take()] == ["a"]
 
 
 def test_a_foreign_entry_in_a_work_stream_spoils_only_itself(wire):
     wire.open("a")
-    wire.server.xadd(wire.queue(), {"written": "by hand"})
+    wire.ask("XADD", wire.queue(), "*", "written", "by hand")
     wire.open("b")
     wire.join()
     taken = wire.run(
@@ -79,26 +84,28 @@ def test_closed_entries_do_not_pile_up_while_nobody_takes(wire):
     for at in range(50 * backlog):
         if wire.send(f"r{at}", backlog=backlog) is Accepted.OK:
             wire.expire(f"r{at}")
-    assert wire.server.xlen(wire.queue()) <= 10 * backlog
+    assert wire.ask("XLEN", wire.queue()) <= 10 * backlog
 
 
 # Scripts that the server does not know any more.
 
 
-def test_a_forgotten_script_is_loaded_again(wire):
-    wire.server.script_flush()
+def test_a_forgotten_script_is_loaded_again(served_wire):
+    wire = served_wire
+    wire.ask("SCRIPT", "FLUSH")
     wire.open("a")
     wire.join()
-    wire.server.script_flush()
+    wire.ask("SCRIPT", "FLUSH")
     (work,) = wire.take()
-    wire.server.script_flush()
+    wire.ask("SCRIPT", "FLUSH")
     assert wire.settle(work) is Finished.ANSWERED
 
 
-def test_a_forgotten_script_is_loaded_again_inside_a_pipeline(wire):
+def test_a_forgotten_script_is_loaded_again_inside_a_pipeline(served_wire):
+    wire = served_wire
     wire.open("a", "b")
     wire.join()
-    wire.server.script_flush()
+    wire.ask("SCRIPT", "FLUSH")
     count, first, length, second = wire.executor.run_all(
         [
             requests.open_requests(wire.keys),
@@ -114,44 +121,57 @@ def test_a_forgotten_script_is_loaded_again_inside_a_pipeline(wire):
 # Memory.
 
 
-@pytest.fixture
-def full_server(tmp_path):
-    """A server of the test's own, to be filled."""
+@dataclass
+class OwnServer:
+    """A server or twin of the test's own, to be filled: it is then over its `maxmemory`."""
+
+    wire: Wire
+    twin: MemoryServer | None = None
+
+    def fill(self, *, full=True):
+        if self.twin is None:
+            self.wire.ask("CONFIG", "SET", "maxmemory", int(full))
+        else:
+            self.twin.is_full = full
+
+
+@pytest.fixture(params=["memory", "server"])
+def own_server(request):
+    if request.param == "memory":
+        twin = MemoryServer()
+        with wired(MemoryBroker(twin), "full") as wire:
+            yield OwnServer(wire, twin)
+        return
     server = EmbeddedServer(ServerOptions(program=find_server()))
     server.start()
-    with wired(server.url, "full") as found:
-        yield found
+    with wired(RedisBroker(server.url), "full") as wire:
+        yield OwnServer(wire)
     server.stop()
 
 
-def fill(wire):
-    """From now on the server is over its `maxmemory`."""
-    wire.server.config_set("maxmemory", 1)
-
-
-def test_finish_goes_through_when_memory_is_full_and_accept_does_not(full_server):
-    wire = full_server
+def test_finish_goes_through_when_memory_is_full_and_accept_does_not(own_server):
+    wire = own_server.wire
     wire.open("a", "b")
     wire.join()
     work = wire.take(room=1)[0]
     entry = wire.enter("c")
-    fill(wire)
+    own_server.fill()
     assert wire.settle(work) is Finished.ANSWERED
     assert wire.expire("b") is Finished.ANSWERED
     with pytest.raises(OutOfMemoryError):
         wire.accept(wire.item("c", entry))
     assert wire.run(fleet.leave(wire.keys, "w1"))
-    wire.server.config_set("maxmemory", 0)
+    own_server.fill(full=False)
     assert wire.replies("a") == [ANSWER]
     assert wire.accept(wire.item("c", entry)) == [Accepted.OK]
 
 
-def test_a_worker_goes_on_beating_and_taking_when_memory_is_full(full_server):
+def test_a_worker_goes_on_beating_and_taking_when_memory_is_full(own_server):
     """Or nothing that waits is ever run, and memory stays full."""
-    wire = full_server
+    wire = own_server.wire
     wire.open("a")
     wire.join()
-    fill(wire)
+    own_server.fill()
     assert wire.run(requests.overdue(wire.keys, 10)) == []
     assert wire.run(fleet.beat(wire.keys, "w1", TTL_MS, {})) > 0
     assert [work.id for work in wire.take()] == ["a"]

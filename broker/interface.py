@@ -1,0 +1,137 @@
+"""What the programs ask of a broker: three kinds of connections, each of which a value makes.
+
+Two brokers offer them, held to one suite of tests: `RedisBroker`, a server, and `MemoryBroker`, its
+twin inside one process.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, NoReturn, Protocol, Self, TypeVar
+
+from .commands import Command
+
+T = TypeVar("T")
+
+COMMAND_TIMEOUT_S = 10.0
+
+OnMessage = Callable[[str, bytes | None], None]
+"""Gets channel and payload; None as payload says that the server has confirmed the channel."""
+
+
+OnAnswer = Callable[["asyncio.Future[Any]", Any], None]
+"""Gets a caller's future and the raw answer, or the `ServerError` that came instead."""
+
+
+class Executor(Protocol):
+    """Runs commands one after the other; belongs to one thread."""
+
+    def run(self, command: Command[T]) -> T:
+        """Run one command.
+
+        Raises:
+            UnreachableError: no answer.
+            RefusedError: the server answered with an error.
+        """
+
+    def run_each(self, commands: Sequence[Command[Any]]) -> list[Any]:
+        """Run commands in one round trip; an error of the server stands in its command's place.
+
+        Raises:
+            UnreachableError: no answer.
+        """
+
+    def run_all(self, commands: Sequence[Command[Any]]) -> list[Any]:
+        """Run commands in one round trip.
+
+        Raises:
+            UnreachableError: no answer.
+            RefusedError: the first error, after all commands have been tried.
+        """
+
+    def close(self) -> None:
+        """Close the connection; the executor may be used again and connects anew."""
+
+    def __enter__(self) -> Self:
+        """The executor itself; it is closed at the end."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+
+
+class AsyncExecutor(Protocol):
+    """Runs commands of many tasks; belongs to the event loop that uses it."""
+
+    @property
+    def was_reachable(self) -> bool:
+        """Whether there ever was a connection: if so, losing it may well pass."""
+
+    async def run(self, command: Command[T]) -> T:
+        """Run one command.
+
+        Raises:
+            UnreachableError: no answer.
+            RefusedError: the server answered with an error.
+        """
+
+    async def run_packed(self, packed: bytes) -> Any:
+        """Run a packed command that is not a script; returns the raw answer. Errors as of `run`."""
+
+    async def run_each(self, commands: Sequence[Command[Any]]) -> list[Any]:
+        """Run plain commands in one round trip; a `ServerError` stands where one failed."""
+
+    def post(self, packed: bytes, future: "asyncio.Future[Any]", on_answer: OnAnswer) -> None:
+        """Send a packed command without waiting; callers bound how many they send.
+
+        What becomes of the future, `on_answer` decides; it may not send in turn.
+
+        Raises:
+            UnreachableError: closed.
+        """
+
+    async def close(self) -> None:
+        """Close the connection and fail what is still in flight. May be called twice."""
+
+
+class ChannelSubscription(Protocol):
+    """Sharded channels; what arrives is a hint, not the truth."""
+
+    def add(self, channel: str) -> None:
+        """Subscribe, now or as soon as there is a connection."""
+
+    def remove(self, channel: str) -> None:
+        """Unsubscribe."""
+
+    async def run(self) -> NoReturn:
+        """Connect, subscribe to all channels and receive until the connection breaks.
+
+        Raises:
+            UnreachableError: no connection, or it broke; run again to go on.
+            RefusedError: the server does not let us subscribe.
+        """
+
+    async def close(self) -> None:
+        """Close the connection; `run` ends with `UnreachableError`. May be called twice."""
+
+
+class Broker(Protocol):
+    """Makes connections; a value that any thread may use. None of these calls connects yet."""
+
+    def connect(self, name: str, timeout_s: float = COMMAND_TIMEOUT_S) -> Executor:
+        """A connection for one thread.
+
+        Args:
+            name: shown to whoever looks at the server's connections.
+            timeout_s: how long one answer may take, time spent blocked in the server included.
+        """
+
+    def connect_looping(self, name: str) -> AsyncExecutor:
+        """A connection for one event loop."""
+
+    def subscribe(self, name: str, on_message: OnMessage) -> ChannelSubscription:
+        """A connection for channels, of one event loop."""

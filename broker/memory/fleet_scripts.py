@@ -1,0 +1,216 @@
+"""The scripts of `broker/lua/` about the fleet, in Python: workers and deploy records."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import orjson
+
+from ..commands import Part
+from ..errors import RefusedError, refused
+from .script_calls import Args, Call, Keys, ScriptFunction, member_of
+
+# The life of workers.
+
+
+def join(call: Call, keys: Keys, args: Args) -> Any:
+    """Enter a new worker among the living."""
+    workers, lost, announcement = keys
+    if call("ZSCORE", workers, args[0]) is not None or call("SISMEMBER", lost, args[0]):
+        return 0
+    call("ZADD", workers, 1, args[0])
+    _announce(call, announcement, args)
+    return 1
+
+
+def beat(call: Call, keys: Keys, args: Args) -> Any:
+    """Say "still here" by moving the worker's counter."""
+    counter = call("ZADD", keys[0], "XX", "INCR", 1, args[0])
+    if counter is None:
+        return 0
+    _announce(call, keys[1], args)
+    return int(counter)
+
+
+def _announce(call: Call, announcement: bytes, args: Args) -> None:
+    if len(args) > 2:
+        call("HSET", announcement, *args[2:])
+    call("PEXPIRE", announcement, args[1])
+
+
+def leave(call: Call, keys: Keys, args: Args) -> Any:
+    """A worker goes by its own will."""
+    left = call("ZREM", keys[0], args[0])
+    if left == 1:
+        call("SADD", keys[1], args[0])
+    call("DEL", keys[2], keys[3])
+    return left
+
+
+# Recovery.
+
+
+def bury(call: Call, keys: Keys, args: Args) -> Any:
+    """Declare a worker dead, if its counter still stands still."""
+    workers, lost, announcement = keys
+    worker, counter, kept_ms = args
+    found = call("ZSCORE", workers, worker)
+    if found is None or float(found) != float(counter):
+        return 0
+    call("ZREM", workers, worker)
+    call("SADD", lost, worker)
+    call("PEXPIRE", announcement, kept_ms)
+    return 1
+
+
+def recover(call: Call, keys: Keys, args: Args) -> Any:
+    """Take over entries that a lost worker had taken."""
+    workers, due, lost, announcement, stream = keys
+    worker, gone, count = args
+    if call("ZSCORE", workers, worker) is None:
+        raise refused("FENCED the worker is not among the living")
+    if not call("SISMEMBER", lost, gone):
+        return []
+    pending = _pending_of(call, stream, gone, int(count))
+    inside = set((call("HGET", announcement, "inside") or b"").split())
+    taken = []
+    for entry_id, _, _, attempt in pending:
+        entries = call("XRANGE", stream, entry_id, entry_id)
+        fields = entries[0][1] if entries else []
+        member = member_of(fields)
+        if not entries or call("ZSCORE", due, member) is None:
+            call("XACK", stream, "worker", entry_id)
+            call("XDEL", stream, entry_id)
+            continue
+        attempts = attempt + (member in inside)
+        call(
+            "XCLAIM", stream, "worker", worker, 0, entry_id, "RETRYCOUNT", attempts, "JUSTID"
+        )  # fmt: skip
+        taken.append([entry_id, attempts, int(member in inside), fields])
+    return taken
+
+
+def _pending_of(call: Call, stream: bytes, worker: bytes, count: int) -> list[Any]:
+    try:
+        found: list[Any] = call("XPENDING", stream, "worker", "-", "+", count, worker)
+    except RefusedError:  # the stream was just removed
+        return []
+    return found
+
+
+def retire(call: Call, keys: Keys, args: Args) -> Any:
+    """Forget a lost worker once nothing is pending for it any more."""
+    lost, announcement, bell, *streams = keys
+    if any(_pending_of(call, stream, args[0], 1) for stream in streams):
+        return 0
+    for stream in streams:
+        with suppress(RefusedError):  # the stream was just removed
+            call("XGROUP", "DELCONSUMER", stream, "worker", args[0])
+    call("SREM", lost, args[0])
+    call("DEL", announcement, bell)
+    return 1
+
+
+# Deploy records.
+
+
+def _make_streams(call: Call, streams: Keys, group: str) -> None:
+    for stream in streams:
+        try:
+            call("XGROUP", "CREATE", stream, group, "0", "MKSTREAM")
+        except RefusedError as error:
+            if error.code != "BUSYGROUP":
+                raise
+
+
+def deploy(call: Call, keys: Keys, args: Args) -> Any:
+    """Make a version the stable one of its model, with its streams and groups."""
+    record, tenants = keys[0], int(args[3])
+    version: list[Part] = [b"stable", args[0], b"version:" + args[0], args[1]]
+    _make_streams(call, keys[2 : 2 + tenants], "router")
+    _make_streams(call, keys[2 + tenants :], "worker")
+    call("SADD", keys[1], *args[4 : 4 + tenants])
+    call("HSETNX", record, "intake", "open")
+    call("HSET", record, *version, "nonce", args[2])
+    return call("HINCRBY", record, "epoch", 1)
+
+
+def offer(call: Call, keys: Keys, args: Args) -> Any:
+    """Add a version beside the stable one, with its streams and groups."""
+    record, (version, content, nonce) = keys[0], args
+    if not call("HEXISTS", record, "stable"):
+        return 0
+    _make_streams(call, keys[1:], "worker")
+    call("HSET", record, b"version:" + version, content, "nonce", nonce)
+    return call("HINCRBY", record, "epoch", 1)
+
+
+def withdraw(call: Call, keys: Keys, args: Args) -> Any:
+    """Take a version that is not the stable one out of the record, once it has no work left."""
+    record, version = keys[0], args[0]
+    if call("HGET", record, "stable") == version:
+        return -1
+    left = sum(call("XLEN", stream) for stream in keys[1:])
+    if left:
+        return left
+    if call("HDEL", record, b"version:" + version) == 1:
+        call("HDEL", record, b"draining:" + version)
+        call("HINCRBY", record, "epoch", 1)
+    return 0
+
+
+def configure(call: Call, keys: Keys, args: Args) -> Any:
+    """Override limits of a deployed model, or take overrides back."""
+    record = keys[0]
+    if not call("EXISTS", record):
+        return 0
+    _make_streams(call, keys[1:], "worker")
+    for at in range(int(args[1])):
+        name, value = args[2 + 2 * at], args[3 + 2 * at]
+        if value:
+            call("HSET", record, name, value)
+        else:
+            call("HDEL", record, name)
+    call("HSET", record, "nonce", args[0])
+    return call("HINCRBY", record, "epoch", 1)
+
+
+def remove_bucket(call: Call, keys: Keys, args: Args) -> Any:
+    """Remove the streams of a bucket out of service, once nothing lies in them."""
+    record, field, edge = keys[0], args[0], int(args[1])
+    listed = orjson.loads(call("HGET", record, field) or b"[]")
+    if edge not in listed or any(_has_work(call, stream) for stream in keys[1:]):
+        return 0
+    others = [one for one in listed if one != edge]
+    if others:
+        call("HSET", record, field, orjson.dumps(others))
+    else:
+        call("HDEL", record, field)
+    call("HINCRBY", record, "epoch", 1)
+    call("DEL", *keys[1:])
+    return 1
+
+
+def _has_work(call: Call, stream: bytes) -> bool:
+    if call("XLEN", stream):
+        return True
+    try:
+        return bool(call("XPENDING", stream, "worker")[0])
+    except RefusedError:  # the stream is gone
+        return False
+
+
+def undeploy(call: Call, keys: Keys, args: Args) -> Any:
+    """Take a model out of service."""
+    open_requests = call("ZCARD", keys[1])
+    if open_requests > 0 and args[0] != b"1":
+        return [0, open_requests]
+    call("DEL", *keys)
+    return [1, open_requests]
+
+
+_FUNCTIONS: Sequence[ScriptFunction] = (
+    join, beat, leave, bury, recover, retire,
+    deploy, offer, withdraw, configure, remove_bucket, undeploy,
+)  # fmt: skip
+FLEET_SCRIPTS: Mapping[str, ScriptFunction] = {each.__name__: each for each in _FUNCTIONS}

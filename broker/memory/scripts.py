@@ -1,0 +1,317 @@
+"""The scripts of `broker/lua/` about requests, in Python; `fleet_scripts.py` has the others.
+
+One function a file, with the same keys, arguments and result.
+
+They run the twin's own commands through `call`, in the order in which the Lua does, so that the two
+can be read side by side. The headers of the Lua files say what each is for.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgpack
+
+from ..commands import Part
+from ..errors import RefusedError, refused
+from .fleet_scripts import FLEET_SCRIPTS
+from .script_calls import Args, Call, Keys, ScriptFunction, member_of
+
+_OVER = (b"OK", b"DUP", b"REFUSED", b"GONE")
+# Entries of one read in `take`: few while their size is not known, more once they proved small.
+_FEW, _MANY, _SMALL_BYTES = 16, 64, 16384
+
+
+def _packed(items: Sequence[bytes]) -> bytes:
+    """What `cmsgpack.pack` makes of a list of texts."""
+    packed: bytes = msgpack.packb(list(items), use_bin_type=False)
+    return packed
+
+
+def _now_ms(call: Call) -> int:
+    seconds, microseconds = call("TIME")
+    return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+# accept.
+
+
+class _Accept:
+    """One call of `accept`: what its Lua keeps in local variables."""
+
+    def __init__(self, call: Call, keys: Keys, args: Args) -> None:
+        self._call = call
+        self._ingress, self._due = keys[0], keys[1]
+        self._backlog = int(args[0])
+        self._refusal_ttl, self._ahead_ms = args[3], int(args[4])
+        self._now_ms = _now_ms(call)
+        self._lengths: dict[bytes, int] = {}
+        self._rung: set[bytes] = set()
+        self.open: int = call("ZCARD", self._due)
+
+    def outcome(self, keys: Keys, item: Args, queue: Keys) -> bytes:
+        """What becomes of one item; `queue` is its work stream and bell."""
+        call, (tombstone, reply) = self._call, keys
+        _, member, _, _, refusal, channel, _ = item[:7]
+        if call("EXISTS", tombstone):
+            return b"DUP"
+        if refusal or self.open >= self._backlog:
+            if call("ZSCORE", self._due, member) is not None:
+                return b"DUP"
+            if not refusal:
+                return b"BUSY"
+            self._refuse(reply, refusal, channel)
+            return b"REFUSED"
+        opened = self._open_request(item, queue)
+        if opened == b"OK":
+            call("DEL", reply)
+        return opened
+
+    def _refuse(self, reply: bytes, refusal: bytes, channel: bytes) -> None:
+        self._call("DEL", reply)
+        self._call("RPUSH", reply, refusal)
+        self._call("PEXPIRE", reply, self._refusal_ttl)
+        self._call("SPUBLISH", channel, _packed([refusal]))
+
+    def _open_request(self, item: Args, queue: Keys) -> bytes:
+        call, (stream, bell) = self._call, queue
+        entry_id, member, timeout_ms = item[0], item[1], int(item[3])
+        entered_ms = int(entry_id.partition(b"-")[0])
+        if entered_ms > self._now_ms + self._ahead_ms:
+            return b"CLOCK"
+        deadline = min(entered_ms, self._now_ms) + timeout_ms
+        if deadline <= self._now_ms:
+            return b"LATE"
+        inputs = item[-1] or self._copied_inputs(entry_id)
+        if inputs is None:
+            return b"GONE"
+        if self._is_full(stream):
+            return b"BUSY"
+        if call("ZADD", self._due, "NX", deadline, member) == 0:
+            return b"DUP"
+        fields: list[Part] = [*item[7:-3], deadline, item[-2], inputs]
+        if call("XADD", stream, "NOMKSTREAM", "*", *fields) is None:
+            call("ZREM", self._due, member)
+            return b"STALE"
+        self._ring(bell)
+        self.open += 1
+        return b"OK"
+
+    def _copied_inputs(self, entry_id: bytes) -> bytes | None:
+        found = self._call("XRANGE", self._ingress, entry_id, entry_id)
+        fields = found[0][1] if found else []
+        pairs = zip(fields[::2], fields[1::2], strict=True)
+        return next((value for name, value in pairs if name == b"inputs"), None)
+
+    def _is_full(self, stream: bytes) -> bool:
+        if stream not in self._lengths:
+            self._lengths[stream] = self._call("XLEN", stream)
+        self._lengths[stream] += 1
+        return self._lengths[stream] > 2 * self._backlog
+
+    def _ring(self, bell: bytes) -> None:
+        if bell not in self._rung:
+            self._rung.add(bell)
+            if self._call("LLEN", bell) == 0:
+                self._call("RPUSH", bell, "1")
+
+
+def accept(call: Call, keys: Keys, args: Args) -> Any:
+    """Turn ingress entries into open requests, or refuse them."""
+    ingress, queues, items = keys[0], int(args[1]), int(args[2])
+    work = _Accept(call, keys, args)
+    outcomes: list[bytes] = []
+    over: list[bytes] = []
+    at, key = 5, 2 + 2 * queues
+    for _ in range(items):
+        end = at + 7 + int(args[at + 6])
+        queue = 2 * int(args[at + 2])
+        outcome = work.outcome(keys[key : key + 2], args[at:end], keys[queue : queue + 2])
+        if outcome in _OVER:
+            over.append(args[at])
+        outcomes.append(outcome)
+        at, key = end, key + 2
+    if over:
+        call("XACK", ingress, "router", *over)
+        call("XDEL", ingress, *over)
+    return [work.open, outcomes]
+
+
+# take.
+
+
+class _Take:
+    """One call of `take`: room and bytes that are left."""
+
+    def __init__(self, call: Call, keys: Keys, args: Args) -> None:
+        self._call = call
+        self._due = keys[1]
+        self._worker = args[0]
+        self._room, self._bytes, self._weight_max = int(args[1]), int(args[2]), int(args[3])
+
+    @property
+    def has_room(self) -> bool:
+        return self._room > 0 and self._bytes > 0
+
+    def read(self, stream: bytes) -> list[Any]:
+        """Entries of one stream whose requests are open."""
+        kept: list[Any] = []
+        step = _FEW
+        while self.has_room:
+            count, before = min(self._room, step), self._bytes
+            try:
+                answer = self._call(
+                    "XREADGROUP", "GROUP", "worker", self._worker, "COUNT", count,
+                    "STREAMS", stream, ">",
+                )  # fmt: skip
+            except RefusedError:
+                # A stream that was just removed (an old bucket, an old version) is passed over.
+                break
+            if not answer:
+                break
+            entries = answer[0][1]
+            kept += self._sort_out(stream, entries)
+            if len(entries) < count:
+                break
+            if before - self._bytes < count * _SMALL_BYTES:
+                step = _MANY
+        return kept
+
+    def _sort_out(self, stream: bytes, entries: list[Any]) -> list[Any]:
+        """Keep the entries whose request is open; end the others."""
+        scores = self._call("ZMSCORE", self._due, *(member_of(fields) for _, fields in entries))
+        kept, closed = [], []
+        for entry, score in zip(entries, scores, strict=True):
+            if score is None:
+                closed.append(entry[0])
+            else:
+                self._weigh(entry[1])
+                kept.append(entry)
+        if closed:
+            self._call("XACK", stream, "worker", *closed)
+            self._call("XDEL", stream, *closed)
+        return kept
+
+    def _weigh(self, fields: list[bytes]) -> None:
+        rows = 1
+        for name, value in zip(fields[4::2], fields[5::2], strict=True):
+            if name == b"rows":
+                rows = int(value) if value.isdigit() else 1
+            if name == b"inputs_bytes" and value.isdigit():
+                self._bytes -= int(value)
+            self._bytes -= len(value)
+        self._room -= min(rows, self._weight_max)
+
+
+def take(call: Call, keys: Keys, args: Args) -> Any:
+    """Hand waiting entries to a live worker, as many rows as it has room for."""
+    if call("ZSCORE", keys[0], args[0]) is None:
+        raise refused("FENCED the worker is not among the living")
+    work = _Take(call, keys, args)
+    taken = []
+    for stream in keys[3:]:
+        if not work.has_room:
+            break
+        entries = work.read(stream)
+        if entries:
+            taken.append([stream, entries])
+    if not work.has_room and call("LLEN", keys[2]) == 0:
+        call("RPUSH", keys[2], "1")
+    return taken
+
+
+# finish.
+
+
+def _is_mine(call: Call, stream: bytes, entry_id: bytes, worker: bytes) -> bool:
+    try:
+        pending = call("XPENDING", stream, "worker", entry_id, entry_id, 1)
+    except RefusedError:
+        return False
+    return bool(pending) and pending[0][1] == worker
+
+
+Blob = tuple[bytes, bytes, bytes]
+"""Key, content (empty = remove it), and time to live in ms."""
+
+
+def _blobs_of(keys: Keys, args: Args, items: int, streams: int) -> dict[int, list[Blob]]:
+    """The blobs of each item, by its number, which counts from one."""
+    found: dict[int, list[Blob]] = {}
+    at = 5 + 10 * items
+    for key in keys[2 + streams + 2 * items :]:
+        number, content, ttl_ms = args[at : at + 3]
+        found.setdefault(int(number), []).append((key, content, ttl_ms))
+        at += 3
+    return found
+
+
+def _keep_blobs(call: Call, blobs: Sequence[Blob]) -> None:
+    for key, content, ttl_ms in blobs:
+        if content:
+            call("SET", key, content, "PX", ttl_ms)
+        else:
+            call("UNLINK", key)
+
+
+def _answer(call: Call, keys: Keys, args: Args, item: Args, blobs: Sequence[Blob]) -> bool:
+    """Write the terminal item of one request; False where somebody was first."""
+    due, journal, tombstone, reply = keys
+    _, _, member, body, reply_ttl, tombstone_ttl, status, _, _, line = item
+    if call("ZREM", due, member) != 1:
+        return False
+    _keep_blobs(call, blobs)
+    try:
+        is_alone = call("RPUSH", reply, body) == 1
+    except RefusedError:
+        is_alone = False
+    if not is_alone:
+        call("DEL", reply)
+        call("RPUSH", reply, body)
+    call("PEXPIRE", reply, reply_ttl)
+    call("SET", tombstone, status, "PX", tombstone_ttl)
+    if line:
+        call("XADD", journal, "MAXLEN", "~", args[3], "*", "line", line)
+    return True
+
+
+def finish(call: Call, keys: Keys, args: Args) -> Any:
+    """End requests. The only writer of terminal replies."""
+    worker, streams, items, whole_bytes = args[0], int(args[1]), int(args[2]), int(args[4])
+    outcomes: list[bytes] = []
+    over: dict[bytes, list[bytes]] = {}
+    notes: dict[bytes, list[bytes]] = {}
+    blobs = _blobs_of(keys, args, items, streams)
+    for at in range(items):
+        item = args[5 + 10 * at : 15 + 10 * at]
+        stream = keys[1 + int(item[0])] if int(item[0]) else b""
+        if stream and not _is_mine(call, stream, item[1], worker):
+            outcomes.append(b"NOT_MINE")
+            continue
+        first = 2 + streams + 2 * at
+        own_keys = (*keys[:2], *keys[first : first + 2])
+        if _answer(call, own_keys, args, item, blobs.get(at + 1, ())):
+            outcomes.append(b"ANSWERED")
+            body, channel, request_id = item[3], item[7], item[8]
+            notes.setdefault(channel, []).append(body if len(body) <= whole_bytes else request_id)
+        else:
+            outcomes.append(b"CLOSED")
+        if stream:
+            over.setdefault(stream, []).append(item[1])
+    for stream, entries in over.items():
+        call("XACK", stream, "worker", *entries)
+        call("XDEL", stream, *entries)
+    for channel, some in notes.items():
+        call("SPUBLISH", channel, _packed(some))
+    return outcomes
+
+
+def overdue(call: Call, keys: Keys, args: Args) -> Any:
+    """Which open requests are past their deadline, by the server's clock."""
+    return call("ZRANGEBYSCORE", keys[0], "-inf", _now_ms(call), "LIMIT", 0, args[0])
+
+
+_FUNCTIONS: Sequence[ScriptFunction] = (accept, take, finish, overdue)
+SCRIPTS: Mapping[str, ScriptFunction] = {
+    **{each.__name__: each for each in _FUNCTIONS},
+    **FLEET_SCRIPTS,
+}

@@ -1,0 +1,243 @@
+"""`serve`: one model, one router, one worker and a client, all in this process."""
+
+import gc
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from ..broker import fleet
+from ..broker.memory.executors import MemoryBroker
+from ..broker.memory.server import MemoryServer
+from ..consumer.device.loading import VersionFiles
+from ..consumer.program import ConsumerProgram
+from ..models.model import Model
+from ..producer.client import Client
+from ..router.program import RouterProgram
+from ..service.clock import Clock, SystemClock
+from ..service.events import Events
+from ..service.lifecycle import StopSignal, guarded_thread
+from ..service.settings import Settings
+from ..wire.deployment import Signature, VersionRecord, limits_from_wire
+from ..wire.errors import BatchfleetError
+from ..wire.keys import DEFAULT_NAMESPACE, DEFAULT_TENANT, ModelKeys
+from ..wire.names import require_name
+from .device_thread import DeviceThread
+
+VERSION = "1"
+# How long a model may sit at a breakpoint before its caller is told that it took too long.
+_PATIENCE_MS = 600_000
+_PATIENT = ("timeout_ms", "load_ms", "preprocess_ms", "predict_ms", "postprocess_ms")
+_REFRESH_MS = 100
+_GRACE_MS = 2_000
+_LOOK_S = 0.01
+_JOIN_S = 30.0
+_LINEAGE = "0" * 16
+
+Run = Callable[[StopSignal, Callable[[dict[str, object]], None]], int]
+
+
+class ModelRefusedError(BatchfleetError):
+    """The model could not be loaded or warmed up; the trace of its error is in the log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A model class and what a manifest would say about it."""
+
+    model_class: type[Model]
+    name: str
+    record: VersionRecord
+    parameters: Mapping[str, Any]
+    folder: Path
+
+    def files(self, _: object) -> VersionFiles:
+        """What a store would hand to a device process."""
+        return VersionFiles(
+            model_class=self.model_class,
+            folder=self.folder,
+            parameters=self.parameters,
+            lineage=_LINEAGE,
+        )
+
+
+@contextmanager
+def serve(
+    model_class: type[Model],
+    *,
+    name: str | None = None,
+    signature: Signature | Mapping[str, Any] | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
+    **limits: Any,
+) -> Iterator[Client]:
+    """A client of a fleet of one worker that serves this class, inside this process.
+
+    Breakpoints in the model stop where they stand: it runs in threads of this process. What the
+    model raises is logged with its trace; the caller gets code and message, as from any fleet.
+
+    Args:
+        model_class: the class; `signature`, `limits` and `bytes_per_token` in it count.
+        name: what clients call the model; None = the name of the class.
+        signature: instead of the class's own; inputs are checked against it.
+        parameters: `LoadContext.parameters`.
+        folder: `LoadContext.folder`, the model's files; None = an empty one.
+        limits: of the version, such as `max_batch_size=4`. Time limits are ten minutes each
+            unless they are given, so that there is time to look around at a breakpoint; a row that
+            finds the device idle is preprocessed and predicted under the sum of both limits.
+
+    Raises:
+        ModelRefusedError: it could not be loaded.
+        SettingsError: there is no such limit, or its value is out of range.
+        CallerError: `bad_request` where the name is not a name.
+    """
+    with tempfile.TemporaryDirectory(prefix="batchfleet-") as empty:
+        served = Served(
+            model_class=model_class,
+            name=require_name("model", model_class.__name__ if name is None else name),
+            record=_record(model_class, signature, limits),
+            parameters=parameters or {},
+            folder=Path(empty) if folder is None else folder,
+        )
+        small_fleet = _SmallFleet(served, SystemClock())
+        try:
+            small_fleet.start()
+            with small_fleet.client() as client:
+                yield client
+        finally:
+            small_fleet.stop()
+
+
+def _record(
+    model_class: type[Model],
+    signature: Signature | Mapping[str, Any] | None,
+    limits: Mapping[str, Any],
+) -> VersionRecord:
+    own = limits_from_wire(
+        {**dict.fromkeys(_PATIENT, _PATIENCE_MS), **_said(model_class, "limits")}
+    )
+    declared = _said(model_class, "signature") if signature is None else signature
+    return VersionRecord(
+        version=VERSION,
+        lineage=_LINEAGE,
+        bytes_per_token=float(getattr(model_class, "bytes_per_token", 0.0)),
+        signature=declared if isinstance(declared, Signature) else Signature.from_wire(declared),
+        limits=limits_from_wire(limits, own),
+    )
+
+
+def _said(model_class: type[Model], name: str) -> Mapping[str, Any]:
+    said: Mapping[str, Any] = getattr(model_class, name, {})
+    return said
+
+
+@dataclass(slots=True)
+class _Program:
+    """One program of the fleet on a thread of its own."""
+
+    run: Run
+    on_failure: Callable[[BaseException], None]
+    stop: StopSignal = field(default_factory=StopSignal)
+    thread: threading.Thread | None = None
+
+    def start(self, name: str) -> None:
+        self.thread = guarded_thread(name, self._run, self.on_failure)
+        self.thread.start()
+
+    def _run(self) -> None:
+        self.run(self.stop, lambda _: None)
+
+    def end(self, server: MemoryServer) -> None:
+        """Stop it and wait; what waits in the server is woken, so that nothing takes its time."""
+        self.stop.set()
+        server.end_waits()
+        if self.thread is not None:
+            self.thread.join(_JOIN_S)
+
+
+class _SmallFleet:
+    """Owns the twin of a server, a router and a worker."""
+
+    def __init__(self, served: Served, clock: Clock) -> None:
+        self._served = served
+        self._clock = clock
+        self._server = MemoryServer(clock)
+        self._broker = MemoryBroker(self._server)
+        self._keys = ModelKeys(DEFAULT_NAMESPACE, served.name)
+        self._failure: BaseException | None = None
+        self._over = threading.Event()
+        settings = Settings(refresh_ms=_REFRESH_MS, grace_ms=_GRACE_MS)
+        events = Events()
+        worker = ConsumerProgram(
+            settings,
+            events,
+            clock,
+            broker=self._broker,
+            open_link=lambda _: DeviceThread(served.files, clock),
+        )
+        router = RouterProgram(settings, events, clock, self._broker)
+        self._worker = _Program(worker.run, self._fail)
+        self._router = _Program(router.run, self._fail)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = error
+        self._over.set()
+
+    def start(self) -> None:
+        """Deploy the model and wait until it is loaded.
+
+        Raises:
+            ModelRefusedError: it could not be.
+        """
+        record, keys = self._served.record, self._keys
+        with self._broker.connect("testing") as executor:
+            streams = fleet.queue_streams(keys, record)
+            executor.run(fleet.deploy(keys, record, streams, "testing", [DEFAULT_TENANT]))
+            executor.run(fleet.enlist_model(keys.namespace, keys.model))
+        self._worker.start("worker")
+        self._router.start("router")
+        # A load that ends what it runs in, or takes too long, is tried a second time.
+        give_up_ms = self._clock.monotonic_ms() + 2 * record.limits.load_ms + _GRACE_MS
+        while (state := self._state()).get("state") != "ready":
+            if self._failure is not None:
+                raise self._failure
+            if "reason" in state:
+                raise ModelRefusedError(f"{state['reason']}; its trace is in the log")
+            if self._clock.monotonic_ms() > give_up_ms:
+                raise ModelRefusedError(f"{keys.model} was not loaded in time")
+            self._over.wait(_LOOK_S)
+
+    def _state(self) -> Mapping[str, str]:
+        """What the worker announces of the model; empty before it has said anything."""
+        with self._broker.connect("testing") as executor:
+            for worker in executor.run(fleet.living(self._keys)):
+                announced = executor.run(fleet.announcement(self._keys, worker))
+                lanes: Mapping[str, Mapping[str, str]] = orjson.loads(announced.get("lanes", "{}"))
+                return lanes.get(VERSION, {})
+        return {}
+
+    def client(self) -> Client:
+        """A client of this fleet, with the patience of the model's own time limit."""
+        return Client(
+            namespace=self._keys.namespace,
+            tenant=DEFAULT_TENANT,
+            broker=self._broker,
+            defaults={"timeout_ms": self._served.record.limits.timeout_ms},
+        )
+
+    def stop(self) -> None:
+        """End everything, the worker first, which answers what it holds.
+
+        Raises:
+            Exception: whatever a program died of.
+        """
+        self._worker.end(self._server)
+        self._router.end(self._server)
+        gc.unfreeze()  # loading froze what was there, which a worker does once and for good
+        if self._failure is not None:
+            raise self._failure

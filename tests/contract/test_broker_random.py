@@ -1,0 +1,72 @@
+"""Random sequences of the contract's commands do the same on the twin and on real servers."""
+
+import secrets
+
+import hypothesis
+import pytest
+from support.broker_play import STEPS, Player
+from support.broker_wire import wired
+from support.server import delete_namespace
+
+from batchfleet.broker.memory.executors import MemoryBroker
+from batchfleet.broker.memory.server import MemoryServer
+from batchfleet.broker.redis_broker import RedisBroker
+
+
+@pytest.fixture(scope="module")
+def family(server_url):
+    """The beginning of the namespaces of all examples."""
+    name = f"t{secrets.token_hex(6)}"
+    yield name
+    delete_namespace(server_url, f"{name}*")
+
+
+@hypothesis.settings(max_examples=150)
+@hypothesis.given(steps=STEPS)
+def test_the_twin_answers_as_the_server_does(server_url, family, steps):
+    namespace = f"{family}{secrets.token_hex(4)}"
+    with (
+        wired(MemoryBroker(MemoryServer()), namespace) as memory,
+        wired(RedisBroker(server_url), namespace) as served,
+    ):
+        twin, real = Player(memory), Player(served)
+        for step in steps:
+            assert twin.play(step) == real.play(step), step
+        assert twin.remains() == real.remains()
+
+
+def test_random_plays_reach_every_outcome():
+    """Or comparing them would prove little."""
+    seen = set()
+
+    @hypothesis.settings(max_examples=500, database=None, derandomize=True)
+    @hypothesis.given(steps=STEPS)
+    def play(steps):
+        with wired(MemoryBroker(MemoryServer()), "n") as wire:
+            player = Player(wire)
+            for step in steps:
+                seen.update(_outcomes(step[0], player.play(step)))
+
+    play()
+    wanted = {
+        *(
+            f"accept {name}"
+            for name in ("OK", "DUP", "REFUSED", "BUSY", "LATE", "CLOCK", "STALE", "GONE")
+        ),
+        *(f"finish {name}" for name in ("ANSWERED", "CLOSED", "NOT_MINE")),
+        "take FENCED",
+        "take some",
+        "read_ingress NOGROUP",
+        "be_late some",
+    }
+    assert wanted - seen == set(), sorted(seen)
+
+
+def _outcomes(name, record):
+    if name in ("accept", "admit") and isinstance(record, list):
+        return {f"accept {outcome.name}" for outcome in record[1]}
+    if name == "finish" and isinstance(record, list):
+        return {f"finish {outcome}" for outcome in record}
+    if isinstance(record, str):
+        return {f"{name} {record}"}
+    return {f"{name} some"} if record else set()
