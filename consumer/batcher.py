@@ -14,8 +14,9 @@ from ..wire.deployment import Limits
 from ..wire.keys import PRIORITIES
 from .cost import CostCurve
 
-# A batch this close to the best real-tokens-per-millisecond counts as equally good.
-_NEARLY = 0.97
+# A batch this close to the best real-tokens-per-millisecond counts as equally good: the curve is
+# not known better than that.
+_NEARLY = 0.95
 _LEVEL = {priority: level for level, priority in enumerate(PRIORITIES)}
 
 
