@@ -62,11 +62,6 @@ def as_is(raw: Any) -> Any:
     return raw
 
 
-def as_text(raw: bytes) -> str:
-    """An answer that is a name."""
-    return raw.decode()
-
-
 def as_names(raw: Sequence[bytes]) -> list[str]:
     """An answer that is a set or list of names, in a stable order."""
     return sorted(item.decode() for item in raw)

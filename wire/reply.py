@@ -45,7 +45,7 @@ class Receipt(NamedTuple):
         rows: rows in that batch, its neighbours' included.
         tokens, padded_tokens: of this request's own rows, over all its batches.
         release: why the batch was cut: `idle`, `full`, `tokens`, `padding`, `time`, `knee`,
-            `linger`, `alone`.
+            `alone`.
         session: `kept`, `moved` or `cold`; None without a session.
         lineage: digest of weights, tokenizer, steps and code.
     """
