@@ -18,7 +18,7 @@
 --       OK        accepted              DUP    open or finished already; joins that one
 --       REFUSED   refusal written       BUSY   backlog full; nothing written, entry kept
 --       LATE      its deadline is past  CLOCK  entry id lies ahead of the clock (both: kept)
---       STALE     the queue is gone; read the deploy record again (kept)
+--       STALE     the queue is gone, or takes no entries; read the deploy record again (kept)
 --       GONE      the ingress entry is no longer there
 local ingress, due = KEYS[1], KEYS[2]
 local backlog, queues, items = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -48,7 +48,11 @@ end
 -- Closed entries stay in a queue until a worker reads it: they must not pile up while none lives.
 local lengths = {}
 local function is_full(queue)
-  lengths[queue] = (lengths[queue] or redis.call('XLEN', queue)) + 1
+  if not lengths[queue] then
+    local length = redis.pcall('XLEN', queue)
+    lengths[queue] = type(length) == 'number' and length or 0
+  end
+  lengths[queue] = lengths[queue] + 1
   return lengths[queue] > 2 * backlog
 end
 
@@ -71,7 +75,10 @@ local function open_request(a, last, queue, bell)
   if is_full(queue) then return 'BUSY' end
   ARGV[last - 2] = string.format('%d', deadline)
   if redis.call('ZADD', due, 'NX', deadline, ARGV[a + 1]) == 0 then return 'DUP' end
-  if not redis.call('XADD', queue, 'NOMKSTREAM', '*', unpack(ARGV, a + 7, last)) then
+  -- No id: the stream is gone. An error: a foreign key, or a stream whose ids are used up; it must
+  -- not hold up the other items, nor leave a request open that no worker will ever see.
+  local added = redis.pcall('XADD', queue, 'NOMKSTREAM', '*', unpack(ARGV, a + 7, last))
+  if type(added) ~= 'string' then
     redis.call('ZREM', due, ARGV[a + 1])
     return 'STALE'
   end

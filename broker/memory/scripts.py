@@ -89,7 +89,7 @@ class _Accept:
         if call("ZADD", self._due, "NX", deadline, member) == 0:
             return b"DUP"
         fields: list[Part] = [*item[7:-3], deadline, item[-2], inputs]
-        if call("XADD", stream, "NOMKSTREAM", "*", *fields) is None:
+        if not self._add(stream, fields):
             call("ZREM", self._due, member)
             return b"STALE"
         self._ring(bell)
@@ -102,9 +102,18 @@ class _Accept:
         pairs = zip(fields[::2], fields[1::2], strict=True)
         return next((value for name, value in pairs if name == b"inputs"), None)
 
+    def _add(self, stream: bytes, fields: Sequence[Part]) -> bool:
+        try:
+            return self._call("XADD", stream, "NOMKSTREAM", "*", *fields) is not None
+        except RefusedError:  # a foreign key: as good as gone
+            return False
+
     def _is_full(self, stream: bytes) -> bool:
         if stream not in self._lengths:
-            self._lengths[stream] = self._call("XLEN", stream)
+            try:
+                self._lengths[stream] = self._call("XLEN", stream)
+            except RefusedError:  # adding to it will tell
+                self._lengths[stream] = 0
         self._lengths[stream] += 1
         return self._lengths[stream] > 2 * self._backlog
 
