@@ -152,6 +152,19 @@ def test_a_batch_over_the_limits_comes_back_prepared_and_is_cut_then():
     assert len(cut.rows) == 4
 
 
+def test_what_came_while_one_ran_is_the_next_batch():
+    bench = Bench(bytes_per_token=4.0, max_batch_size=8)
+    bench.take(entry("runs"))
+    (run,) = bench.plan()
+    bench.take(*(entry(f"r{at}") for at in range(7)))
+    (prepare,) = bench.plan()
+    assert isinstance(prepare, Prepare)
+    bench.prepared(*((number, [5]) for number in range(2, 9)))
+    bench.done(run, answered(1), prepared=[PreparedItem(1, [5], 0, 0.1)])
+    (following,) = bench.plan()
+    assert len(following.rows) == 7
+
+
 def test_a_failed_request_ends_alone():
     bench = Bench()
     bench.take(entry("good"), entry("bad"))
