@@ -8,7 +8,7 @@ import pytest
 from support.broker_wire import ANSWER, EXPIRED, RECORD, TENANT, TTL_MS
 
 from batchfleet.broker import fleet, requests
-from batchfleet.broker.errors import FencedError
+from batchfleet.broker.errors import FencedError, RefusedError
 from batchfleet.broker.requests import Accepted, Finished
 
 
@@ -186,6 +186,20 @@ def test_accept_leaves_nothing_open_where_ids_are_used_up(served_wire):
     assert wire.ingress_left() == (1, 1)
 
 
+def test_what_lay_there_before_its_group_is_handed_out(served_wire):
+    """After a loss of everything, a request may be added before its stream has a group again."""
+    wire = served_wire
+    wire.open("a")
+    early = wire.ask("XADD", wire.ingress, "*", "id", "b", "inputs", "x")
+    for stream, group in ((wire.queue(), "worker"), (wire.ingress, "router")):
+        wire.ask("XGROUP", "DESTROY", stream, group)
+    wire.run(fleet.deploy(wire.keys, RECORD, fleet.queue_streams(wire.keys, RECORD), "n", [TENANT]))
+    wire.join("w1")
+    assert names(wire.take("w1")) == ["a"]
+    ((_, entries),) = wire.run(requests.read_ingress([wire.ingress], "router-1", 10, 0))
+    assert [entry for entry, _ in entries] == [early]
+
+
 def test_a_group_made_again_from_the_start_runs_nothing_twice(served_wire):
     """Also where finished entries were never deleted."""
     wire = served_wire
@@ -234,6 +248,33 @@ def test_names_of_workers_that_left_do_not_pile_up(served_wire):
 
 
 # Ingress and replies.
+
+
+def test_a_finish_that_fails_has_ended_no_entry(wire):
+    """Whatever is in its way: the entry stays pending until the reply is there."""
+    wire.open("a")
+    (work,) = wire.take(wire.join("w1"))
+    deadline = wire.ask("ZSCORE", wire.keys.due, f"{TENANT}:a")
+    wire.ask("DEL", wire.keys.due)
+    wire.ask("SET", wire.keys.due, "foreign", "PX", TTL_MS)
+    with pytest.raises(RefusedError):
+        wire.settle(work)
+    assert (wire.ask("XLEN", wire.queue()), wire.pending(wire.queue())) == (1, 1)
+    wire.ask("DEL", wire.keys.due)
+    wire.ask("ZADD", wire.keys.due, int(float(deadline)), f"{TENANT}:a")
+    assert wire.settle(work) is Finished.ANSWERED
+    assert wire.replies("a") == [ANSWER]
+
+
+def test_a_copy_joins_although_the_backlog_is_full(wire):
+    wire.open("a", "b", backlog=2)
+    assert wire.send("a", backlog=2) is Accepted.DUP
+    (work, _) = wire.take(wire.join("w1"))
+    wire.settle(work)
+    wire.open("c", backlog=2)
+    assert wire.send("a", backlog=2) is Accepted.DUP
+    assert wire.replies("a") == [ANSWER]
+    assert wire.ingress_left() == (0, 0)
 
 
 def test_a_copy_does_not_move_the_deadline(wire):
