@@ -345,6 +345,12 @@ def open_requests(keys: ModelKeys) -> Command[int]:
     return plain(int, "ZCARD", keys.due)
 
 
+def closed_among(keys: ModelKeys, members: Sequence[str]) -> Command[list[str]]:
+    """Which of these members of `due` are not open any more."""
+    read = lambda raw: [m for m, score in zip(members, raw, strict=True) if score is None]  # noqa: E731 - a reader
+    return plain(read, "ZMSCORE", keys.due, *members)
+
+
 def deadline(keys: ModelKeys, tenant: str, request_id: str) -> Command[float | None]:
     """The deadline (server time, ms) of an open request; None where it is not open."""
     read = lambda raw: None if raw is None else float(raw)  # noqa: E731 - a reader, like the others
