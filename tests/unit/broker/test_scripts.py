@@ -13,8 +13,8 @@ SCRIPTS = {
     if path.name.endswith(".lua")
 }
 _COMMENT = re.compile(r"--.*")
-_TRIM = re.compile("MAXLEN|MINID|XTRIM")
-_CAPPED = re.compile(r"'XADD',\s*(?:journal|dead),\s*'MAXLEN'")
+_TRIM = re.compile("MAXLEN|MINID")
+_CAPPED = re.compile(r"'(?:XADD|XTRIM)',\s*(?:journal|dead),\s*'MAXLEN'")
 
 
 def commands_of(name):
