@@ -226,21 +226,19 @@ def mend(call: Call, keys: Keys, args: Args) -> Any:
         call("HINCRBY", record, "epoch", 1)
     if call("SCARD", tenants_key) == 0:
         call("SADD", tenants_key, *args[3 : 3 + count])
-    groups = [b"router"] * count + [b"worker"] * (len(streams) - count)
-    made = sum(
-        _has_made_group(call, stream, group)
-        for stream, group in zip(streams, groups, strict=True)
-        if not _has_group(call, stream)
-    )
-    return -1 if epoch is None else made
-
-
-def _has_made_group(call: Call, stream: bytes, group: bytes) -> bool:
-    try:
-        call("XGROUP", "CREATE", stream, group, "0", "MKSTREAM")
-    except RefusedError:  # something else in its place
-        return False
-    return True
+    lacking = [stream for stream in streams if not _has_group(call, stream)]
+    foreign = []
+    for stream in lacking:
+        group = "router" if stream in streams[:count] else "worker"
+        try:
+            call("XGROUP", "CREATE", stream, group, "0", "MKSTREAM")
+        except RefusedError as error:
+            if error.code != "WRONGTYPE":
+                raise
+            foreign.append(stream)
+    if foreign:
+        raise refused(f"WRONGTYPE {foreign[0].decode()} is no stream")
+    return -1 if epoch is None else len(lacking)
 
 
 def _has_group(call: Call, stream: bytes) -> bool:

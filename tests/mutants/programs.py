@@ -52,16 +52,30 @@ PROGRAM_MUTANTS = [
         name="suspects do not run alone",
         breaks="only the culprit of a crash fails",
         path="consumer/core.py",
-        before="        if self._alone is not None or self._suspects:\n"
-        "            return self._plan_alone",
-        after="        if self._suspects:\n"
-        "            first = self._suspects.popleft()\n"
-        "            first.lane.waiting.extend([first, *self._suspects])\n"
-        "            self._suspects.clear()\n"
-        "        if self._alone is not None:\n            return self._plan_alone",
+        before="lane.weigh(held)\n                self.suspects.accuse(held)\n",
+        after="lane.weigh(held)\n"
+        "                held.phase = Phase.WAITING\n"
+        "                held.lane.waiting.append(held)\n",
         tests=(
             f"{CORE}::test_after_a_lost_device_the_suspects_run_alone_and_only_the_culprit_fails",
         ),
+    ),
+    Mutant(
+        name="suspects run beside others",
+        breaks="a suspect has nothing beside it in the device process",
+        path="consumer/core.py",
+        before="            if any(held.phase in (Phase.PREPARING, Phase.PREPARED)"
+        " for held in self.held.values()):\n                return []\n",
+        after="",
+        tests=(f"{CORE}::test_a_recovered_suspect_waits_until_the_device_process_is_empty",),
+    ),
+    Mutant(
+        name="nobody is given up",
+        breaks="a request that ends every worker ends",
+        path="consumer/core.py",
+        before="            if attempt > most:\n",
+        after="            if attempt > 99 * most:\n",
+        tests=(f"{CORE}::test_a_request_that_ended_too_many_workers_is_given_up",),
     ),
     Mutant(
         name="all that was inside is blamed",
@@ -80,8 +94,8 @@ PROGRAM_MUTANTS = [
         before="                    self._in_doubt = True\n",
         after="",
         tests=(
-            "tests/integration/test_fleet_faults.py::"
-            "test_entries_whose_take_was_never_answered_are_found_again",
+            "tests/unit/consumer/test_intake_doubts.py::"
+            "test_what_a_lost_answer_handed_out_is_held_once",
         ),
     ),
     Mutant(
@@ -98,7 +112,7 @@ PROGRAM_MUTANTS = [
         path="consumer/batcher.py",
         before="        if longest * after > limits.max_batch_tokens:\n",
         after="        if tokens > limits.max_batch_tokens:\n",
-        tests=(f"{BATCHER}::test_tokens_count_padding",),
+        tests=(f"{BATCHER}::test_tokens_that_are_only_padding_count_as_well",),
     ),
     Mutant(
         name="a batch of different parameters",

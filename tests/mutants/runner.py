@@ -1,9 +1,9 @@
 """Applies one fault after the other to a copy of the tree and runs the tests that must notice."""
 
-import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,20 +34,25 @@ class Workshop:
     """A copy of the tree that tests are run in, and whose package they import."""
 
     root: Path
+    environ: Mapping[str, str]
 
     @classmethod
-    def copied_from(cls, tree: Path, folder: Path) -> "Workshop":
-        """Copy a tree into a folder."""
+    def copied_from(cls, tree: Path, folder: Path, environ: Mapping[str, str]) -> "Workshop":
+        """Copy a tree into a folder.
+
+        Raises:
+            BrokenRunError: tests would import another tree.
+        """
         root = folder / "tree"
         shutil.copytree(tree, root, symlinks=True, ignore=_LEFT_OUT)
-        workshop = cls(root)
+        workshop = cls(root, environ)
         workshop.check_import()
         return workshop
 
     def _environ(self) -> dict[str, str]:
         # Byte code is told apart by time and size, which a quick change may leave as they were.
         return {
-            **os.environ,
+            **self.environ,
             "PYTHONPATH": str(self.root / "namespace"),
             "PYTHONDONTWRITEBYTECODE": "1",
         }

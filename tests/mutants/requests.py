@@ -1,9 +1,8 @@
-"""Faults of the Lua scripts, and of the twin's functions in their place."""
+"""Faults of `finish` and `accept`, which every request passes through."""
 
-from tests.mutants.mutant import Mutant, on_server, on_twin
+from tests.mutants.mutant import Mutant, on_server
 
-REQUESTS, TAKE, RECOVERY = "test_broker_requests", "test_broker_take", "test_broker_recovery"
-INTERLEAVINGS, SUITE = "test_interleavings", "test_broker_suite"
+REQUESTS, TAKE, INTERLEAVINGS = "test_broker_requests", "test_broker_take", "test_interleavings"
 READ_AS_TEXT = "tests/unit/broker/test_scripts.py"
 
 FINISH = [
@@ -29,8 +28,8 @@ FINISH = [
         path="broker/lua/finish.lua",
         before="    outcomes[i] = answer(i, a, KEYS[k], KEYS[k + 1])\n",
         after="    if s > 0 then\n"
-        "      redis.call('XACK', KEYS[2 + s], 'worker', ARGV[a + 1])\n"
-        "      redis.call('XDEL', KEYS[2 + s], ARGV[a + 1])\n"
+        "      redis.call('XACK', KEYS[3 + s], 'worker', ARGV[a + 1])\n"
+        "      redis.call('XDEL', KEYS[3 + s], ARGV[a + 1])\n"
         "    end\n"
         "    outcomes[i] = answer(i, a, KEYS[k], KEYS[k + 1])\n",
         tests=on_server(INTERLEAVINGS, "test_a_finish_that_fails_has_ended_no_entry"),
@@ -47,7 +46,7 @@ FINISH = [
         name="no TTL on the tombstone",
         breaks="every key ends",
         path="broker/lua/finish.lua",
-        before="ARGV[a + 6], 'PX', ARGV[a + 5])",
+        before="ARGV[a + 6], 'PX', ttl)",
         after="ARGV[a + 6])",
         tests=on_server(REQUESTS, "test_an_answer_and_its_tombstone_live_as_long_as_was_asked"),
     ),
@@ -55,7 +54,7 @@ FINISH = [
         name="no tombstone",
         breaks="a repeated id joins while it is remembered",
         path="broker/lua/finish.lua",
-        before="  redis.call('SET', tombstone, ARGV[a + 6], 'PX', ARGV[a + 5])\n",
+        before="  redis.call('SET', tombstone, ARGV[a + 6], 'PX', ttl)\n",
         after="",
         tests=on_server(REQUESTS, "test_a_late_copy_joins_the_finished_request"),
     ),
@@ -63,15 +62,15 @@ FINISH = [
         name="a closed entry stays pending",
         breaks="settling ends the entry whether or not it answered",
         path="broker/lua/finish.lua",
-        before="    if s > 0 then\n      over[s]",
-        after="    if s > 0 and outcomes[i] == 'ANSWERED' then\n      over[s]",
+        before="    if s > 0 and outcomes[i] ~= 'KEPT' then",
+        after="    if s > 0 and outcomes[i] == 'ANSWERED' then",
         tests=on_server(REQUESTS, "test_an_expired_request_is_not_answered_by_its_worker"),
     ),
     Mutant(
         name="acknowledged and never deleted",
         breaks="finished work takes no memory",
         path="broker/lua/finish.lua",
-        before="  redis.call('XDEL', KEYS[2 + s], unpack(entries))\n",
+        before="  redis.call('XDEL', KEYS[3 + s], unpack(entries))\n",
         after="",
         tests=on_server(REQUESTS, "test_an_expired_request_is_not_answered_by_its_worker"),
     ),
@@ -179,8 +178,8 @@ ACCEPT = [
         name="the deadline counts from the caller's entry id alone",
         breaks="a deadline is never later than the server's clock allows",
         path="broker/lua/accept.lua",
-        before="math.min(entered, now) + tonumber(ARGV[a + 3])",
-        after="entered + tonumber(ARGV[a + 3])",
+        before="math.min(entered, now) + tonumber(ARGV[a + 6])",
+        after="entered + tonumber(ARGV[a + 6])",
         tests=on_server(
             REQUESTS, "test_an_entry_a_little_ahead_gets_its_deadline_from_the_servers_clock"
         ),
@@ -213,140 +212,20 @@ ACCEPT = [
         name="a foreign stream stops the call",
         breaks="each item of an accept stands alone",
         path="broker/lua/accept.lua",
-        before="local added = redis.pcall(",
-        after="local added = redis.call(",
+        before="or redis.pcall('XLEN', queue)",
+        after="or redis.call('XLEN', queue)",
         tests=on_server(
             INTERLEAVINGS, "test_accept_leaves_nothing_open_where_the_work_stream_is_none"
         ),
     ),
-]
-
-WORKERS = [
     Mutant(
-        name="take without a look at who is alive",
-        breaks="a buried worker is handed nothing",
-        path="broker/lua/take.lua",
-        before="if not redis.call('ZSCORE', KEYS[1], worker) then",
-        after="if false then",
-        tests=on_server(REQUESTS, "test_take_is_refused_for_a_worker_that_was_buried"),
-    ),
-    Mutant(
-        name="take keeps closed entries",
-        breaks="what expired or was cancelled does not run",
-        path="broker/lua/take.lua",
-        before="    if scores[i] then\n",
-        after="    if true then\n",
-        tests=on_server(TAKE, "test_entries_of_closed_requests_are_dropped_and_take_no_room"),
-    ),
-    Mutant(
-        name="take acknowledges what it hands out",
-        breaks="what a dead worker held is recovered",
-        path="broker/lua/take.lua",
-        before="'COUNT', count,\n",
-        after="'COUNT', count, 'NOACK',\n",
-        tests=on_server(RECOVERY, "test_what_was_inside_counts_one_attempt_more"),
-    ),
-    Mutant(
-        name="take does not ring again",
-        breaks="what is left over wakes another worker",
-        path="broker/lua/take.lua",
-        before="  redis.call('RPUSH', KEYS[3], '1')\n",
-        after="  local _ = 0\n",
-        tests=on_server(TAKE, "test_the_bell_is_rung_again_when_room_runs_out"),
-    ),
-    Mutant(
-        name="burial without a look at the counter",
-        breaks="a beat that comes in between wins",
-        path="broker/lua/bury.lua",
-        before="if not counter or tonumber(counter) ~= tonumber(ARGV[2]) then",
-        after="if not counter then",
-        tests=on_server(RECOVERY, "test_a_beat_that_comes_in_between_wins"),
-    ),
-    Mutant(
-        name="a buried name may join again",
-        breaks="identities never return",
-        path="broker/lua/join.lua",
-        before=" or redis.call('SISMEMBER', KEYS[2], ARGV[1]) == 1 then",
-        after=" then",
-        tests=on_server(RECOVERY, "test_a_beat_that_comes_in_between_wins"),
-    ),
-    Mutant(
-        name="who leaves is not lost",
-        breaks="a clean exit hands everything over",
-        path="broker/lua/leave.lua",
-        before="if left == 1 then redis.call('SADD', KEYS[2], ARGV[1]) end\n",
-        after="",
-        tests=on_server(REQUESTS, "test_take_is_refused_for_a_worker_that_left"),
-    ),
-    Mutant(
-        name="recovery counts an attempt for everyone",
-        breaks="what never ran is no suspect",
-        path="broker/lua/recover.lua",
-        before="if inside[member] then attempt = attempt + 1 end",
-        after="attempt = attempt + 1",
-        tests=on_server(RECOVERY, "test_what_was_inside_counts_one_attempt_more"),
-    ),
-    Mutant(
-        name="recovery forgets the attempts",
-        breaks="a request that ends every worker is given up",
-        path="broker/lua/recover.lua",
-        before=", 'RETRYCOUNT', attempt, 'JUSTID')",
-        after=", 'JUSTID')",
-        tests=on_server(
-            INTERLEAVINGS, "test_a_buffered_request_that_loses_three_workers_keeps_its_count"
-        ),
-    ),
-    Mutant(
-        name="recovery robs the living",
-        breaks="age is no death",
-        path="broker/lua/recover.lua",
-        before="if redis.call('SISMEMBER', KEYS[3], gone) == 0 then return {} end\n",
-        after="",
-        tests=on_server(INTERLEAVINGS, "test_an_entry_is_covered_from_the_instant_it_is_taken"),
-    ),
-    Mutant(
-        name="the dead recover",
-        breaks="only the living hold entries",
-        path="broker/lua/recover.lua",
-        before="if not redis.call('ZSCORE', KEYS[1], me) then",
-        after="if false then",
-        tests=on_server(RECOVERY, "test_only_the_living_take_over"),
-    ),
-    Mutant(
-        name="forgotten without a look at what is pending",
-        breaks="removing a consumer loses nothing",
-        path="broker/lua/retire.lua",
-        before="  if not pending.err and #pending > 0 then return 0 end\n",
-        after="",
-        tests=on_server(RECOVERY, "test_a_lost_worker_is_forgotten_once_nothing_is_pending"),
-    ),
-    Mutant(
-        name="a group made at the end of its stream",
-        breaks="what came before the group is read",
-        path="broker/lua/deploy.lua",
-        before="KEYS[i], group, '0', 'MKSTREAM'",
-        after="KEYS[i], group, '$', 'MKSTREAM'",
-        tests=on_server(INTERLEAVINGS, "test_what_lay_there_before_its_group_is_handed_out"),
+        name="a stream that takes nothing leaves requests open",
+        breaks="open requests have an entry",
+        path="broker/lua/accept.lua",
+        before="local added = redis.pcall('XADD', queue",
+        after="local added = redis.call('XADD', queue",
+        tests=on_server(INTERLEAVINGS, "test_accept_leaves_nothing_open_where_ids_are_used_up"),
     ),
 ]
 
-TWIN = [
-    Mutant(
-        name="the twin has no gate",
-        breaks="the twin behaves as a server does",
-        path="broker/memory/scripts.py",
-        before='    if call("ZREM", due, member) != 1:\n        return False\n',
-        after='    call("ZREM", due, member)\n',
-        tests=on_twin(REQUESTS, "test_an_expired_request_is_not_answered_by_its_worker"),
-    ),
-    Mutant(
-        name="the twin buries whoever it is told to",
-        breaks="the twin behaves as a server does",
-        path="broker/memory/fleet_scripts.py",
-        before="    if found is None or float(found) != float(counter):\n",
-        after="    if found is None:\n",
-        tests=on_twin(RECOVERY, "test_a_beat_that_comes_in_between_wins"),
-    ),
-]
-
-SCRIPT_MUTANTS = [*FINISH, *ACCEPT, *WORKERS, *TWIN]
+REQUEST_MUTANTS = [*FINISH, *ACCEPT]
