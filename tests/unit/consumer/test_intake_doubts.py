@@ -11,7 +11,6 @@ from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.held import Lane
 from batchfleet.consumer.intake import Intake, Offer
 
-
 # So many turns find whatever is there to be found.
 OFFERS_MAX = 8
 
