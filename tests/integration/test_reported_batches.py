@@ -152,6 +152,41 @@ def test_callers_that_give_up_leave_no_trace(fleet):
     assert {reply.receipt["attempt"] for reply in patient()} == {1}
 
 
+def test_what_was_cancelled_while_it_waited_does_not_run(fleet):
+    """Each would end its device process, if it ran."""
+    blockers = []
+
+    def both_busy():
+        if fleet.pending(MODEL) == len(blockers):
+            blockers.append(fleet.submit(MODEL, "!sleep:1200"))
+        return all(held_by(fleet, worker) for worker in fleet.workers)
+
+    until(both_busy, "both workers are busy")
+    ids = fleet.submit_all(MODEL, [{"text": "!segv"}] * 12)
+    cancels = [{"id": name, "text": None, "cancel": "1"} for name in ids]
+    fleet.submit_all(MODEL, cancels)
+    replies = fleet.replies(MODEL, ids)
+    assert {reply.status for reply in replies} == {"cancelled"}
+    check_all_ok(fleet.replies(MODEL, blockers))
+    check_all_ok(fleet.replies(MODEL, fleet.submit_all(MODEL, [{}] * 20)))
+    assert not any(worker.events("device.lost") for worker in fleet.workers)
+    assert {len(fleet.items(MODEL, name)) for name in ids} == {1}
+
+
+def test_callers_that_take_back_half_of_their_requests_leave_no_trace(fleet):
+    texts = [{"id": f"half-{at}", "text": "!sleep:1"} for at in range(400)]
+    cancels = [{"id": one["id"], "text": None, "cancel": "1"} for one in texts[::2]]
+    mixed = [one for pair in zip(texts[::2], texts[1::2], cancels, strict=True) for one in pair]
+    fleet.submit_all(MODEL, mixed)
+    replies = fleet.replies(MODEL, [one["id"] for one in texts])
+    check_all_ok(replies[1::2])
+    assert {reply.status for reply in replies[::2]} <= {"cancelled", "ok"}
+    assert "cancelled" in {reply.status for reply in replies[::2]}
+    fleet.wait_idle(MODEL)
+    assert {len(fleet.items(MODEL, one["id"])) for one in texts} == {1}
+    check_all_ok(fleet.replies(MODEL, fleet.submit_all(MODEL, [{}] * 100)))
+
+
 def test_failures_do_not_grow_the_device_process(fleet):
     """Traces hold frames, and frames hold rows: none may be kept."""
     devices = [psutil.Process(worker.device_pid()) for worker in fleet.workers]
