@@ -13,11 +13,18 @@ from typing import Any, Self, TypeVar
 import hiredis
 import redis
 
-from ..wire.errors import ServerError
+from ..wire.errors import ServerError, SettingsError
 from .commands import Command
 from .connections import blocking_connection
-from .errors import RefusedError, UnreachableError, raise_translated, refused
-from .interface import COMMAND_TIMEOUT_S
+from .errors import (
+    MovedError,
+    NoScriptError,
+    RefusedError,
+    UnreachableError,
+    raise_translated,
+    refused,
+)
+from .interface import BLOCK_MARGIN_S, COMMAND_TIMEOUT_S
 
 T = TypeVar("T")
 
@@ -35,6 +42,7 @@ class BlockingExecutor:
     def __init__(self, url: str, name: str, timeout_s: float = COMMAND_TIMEOUT_S) -> None:
         # Any: most methods of the library's connections carry no types.
         self._connection: Any = blocking_connection(url, timeout_s, name)
+        self._timeout_s = timeout_s
         self._link: _Link | None = None
 
     def run(self, command: Command[T]) -> T:
@@ -43,9 +51,11 @@ class BlockingExecutor:
         Raises:
             UnreachableError: no answer.
             RefusedError: the server answered with an error.
+            SettingsError: the command may wait in the server for longer than the connection does.
         """
+        self._require_patience(command)
         raw = self._exchange([command.parts])[0]
-        if command.script is not None and _is_unknown_script(raw):
+        if command.script is not None and isinstance(raw, NoScriptError):
             self._exchange([("SCRIPT", "LOAD", command.script.source)])
             raw = self._exchange([command.parts])[0]
         if isinstance(raw, RefusedError):
@@ -58,11 +68,20 @@ class BlockingExecutor:
         Raises:
             UnreachableError: no answer.
         """
+        for command in commands:
+            self._require_patience(command)
         raws = self._exchange([command.parts for command in commands]) if commands else []
         return [self._settle(c, raw) for c, raw in zip(commands, raws, strict=True)]
 
+    def _require_patience(self, command: Command[Any]) -> None:
+        if command.block_s and command.block_s + BLOCK_MARGIN_S > self._timeout_s:
+            raise SettingsError(
+                f"a command may wait {command.block_s:g} s in the server, and its connection gives "
+                f"up after {self._timeout_s:g} s: the answer would be lost"
+            )
+
     def _settle(self, command: Command[Any], raw: Any) -> Any:
-        if command.script is not None and _is_unknown_script(raw):
+        if command.script is not None and isinstance(raw, NoScriptError):
             try:
                 return self.run(command)
             except RefusedError as error:
@@ -87,12 +106,15 @@ class BlockingExecutor:
         packed = b"".join([hiredis.pack_command(tuple(parts)) for parts in commands])
         try:
             link = self._link or self._open()
-            return link.exchange(packed, len(commands))
+            answers = link.exchange(packed, len(commands))
         except (redis.RedisError, hiredis.HiredisError, OSError) as error:
             self.close()
             if isinstance(error, hiredis.HiredisError):
                 raise UnreachableError(f"the server does not speak RESP: {error}") from error
             raise_translated(error)
+        if any(isinstance(answer, MovedError) for answer in answers):
+            self.close()
+        return answers
 
     def _open(self) -> "_Link":
         self._connection.connect()
@@ -141,7 +163,3 @@ class _Link:
                 raise ConnectionResetError("the server closed the connection")
             self._parser.feed(chunk)
         return answer
-
-
-def _is_unknown_script(raw: Any) -> bool:
-    return isinstance(raw, RefusedError) and raw.code == "NOSCRIPT"

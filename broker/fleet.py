@@ -2,11 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..wire.deployment import Deployment, VersionRecord
 from ..wire.keys import PRIORITIES, ModelKeys, models_key
 from .commands import Command, Part, as_is, as_map, as_names, call, plain
+
+
+class Restored(NamedTuple):
+    """How many groups were made anew, and streams of a foreign kind with what the server says."""
+
+    made: int
+    unusable: Mapping[str, str]
 
 
 def models(namespace: str) -> Command[list[str]]:
@@ -92,6 +99,23 @@ def remove_bucket(keys: ModelKeys, version: str, edge: int) -> Command[bool]:
     """Remove the streams of a draining bucket if nothing lies in them; whether they are gone."""
     streams = [keys.queue(version, priority, edge) for priority in PRIORITIES]
     return call("remove_bucket", [keys.deploy, *streams], [f"draining:{version}", edge], bool)
+
+
+def restore(keys: ModelKeys, deployment: Deployment, tenants: Sequence[str]) -> Command[Restored]:
+    """Make streams and groups anew that a deployed model should have and that have gone."""
+    streams = [
+        keys.queue(record.version, priority, edge)
+        for record in deployment.versions.values()
+        for priority in PRIORITIES
+        for edge in record.limits.buckets  # one that drains may have been removed meanwhile
+    ]
+    script_keys = [keys.deploy, *(keys.ingress(tenant) for tenant in tenants), *streams]
+    return call("restore", script_keys, [deployment.epoch, len(tenants)], _read_restored)
+
+
+def _read_restored(raw: Sequence[Any]) -> Restored:
+    texts = [text.decode(errors="replace") for text in raw[1]]
+    return Restored(raw[0], dict(zip(texts[::2], texts[1::2], strict=True)))
 
 
 def undeploy(

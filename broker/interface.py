@@ -13,7 +13,15 @@ from .commands import Command
 
 T = TypeVar("T")
 
-COMMAND_TIMEOUT_S = 10.0
+COMMAND_TIMEOUT_S = 5.0
+# How much longer a connection waits for an answer than the server is asked to wait, at least.
+BLOCK_MARGIN_S = 2.0
+
+
+def blocking_timeout_s(block_s: float) -> float:
+    """The time-out of a connection on which the server is asked to wait for up to `block_s`."""
+    return block_s + COMMAND_TIMEOUT_S
+
 
 OnMessage = Callable[[str, bytes | None], None]
 """Gets channel and payload; None as payload says that the server has confirmed the channel."""

@@ -30,7 +30,6 @@ from .settling import finish_item
 
 _DEVICE_BACK_OFF_S = (0.1, 10.0)
 _HEALTHY_MS = 60_000
-RETRY_SETTLE_S = 0.2
 _IDLE_S = 1.0
 JOIN_S = 15.0
 
@@ -46,6 +45,11 @@ class UnitKey:
 
     environment: str = ""
     version: str = ""
+
+    @property
+    def loop_name(self) -> str:
+        """What the unit's thread is called where loops are told of."""
+        return " ".join(part for part in ("device", self.environment, self.version) if part)
 
 
 class Identity(Protocol):
@@ -90,6 +94,7 @@ class DeviceUnit:
         self._python = python
         self._over = threading.Event()  # nobody needs this unit any more
         self._settle_executor = worker.connect("settle")
+        self._loop = worker.context.watchdog.watch(key.loop_name, JOIN_S)
         self._thread = guarded_thread("device", self._run, worker.fail)
 
     def start(self) -> None:
@@ -138,7 +143,7 @@ class DeviceUnit:
     # The device thread.
 
     def _run(self) -> None:
-        with self._settle_executor:
+        with self._settle_executor, self._loop:
             self._device_loop()
 
     def _is_over(self) -> bool:
@@ -213,7 +218,7 @@ class DeviceUnit:
         look_again_ms = self.core.look_again_ms
         if look_again_ms is not None:
             return max(0.0, (look_again_ms - self._worker.now_ms()) / 1000)
-        return RETRY_SETTLE_S if self.unsettled else _IDLE_S
+        return min(_IDLE_S, self._loop.delay_s()) if self.unsettled else _IDLE_S
 
     def _report(self, message: Ready | Refused) -> None:
         lane = self.core.lanes.get(message.lane)
@@ -247,16 +252,22 @@ class DeviceUnit:
         """Write answers and failures; what the server refuses is kept and tried again."""
         with self._lock:
             batch = self.unsettled + ended
-            self.unsettled = []
-            self.settling = len(batch)
-        if not batch:
+            is_due = bool(batch) and self._loop.delay_s() == 0
+            self.unsettled = [] if is_due else batch
+            self.settling = len(batch) if is_due else 0
+            self.core.unsettled_rows = len(self.unsettled)
+        if not is_due:
+            self._loop.passed()
             return
         left: list[Ended] = []
+        errors: list[ServerError] = []
         by_model: dict[str, list[Ended]] = {}
         for one in batch:
             by_model.setdefault(one.held.lane.model, []).append(one)
         for model, some in by_model.items():
-            left += self._settle_model(self._keys_of(model), some)
+            unwritten, error = self._settle_model(self._keys_of(model), some)
+            left += unwritten
+            errors += [] if error is None else [error]
         unsettled = {one.held.number for one in left}
         with self._lock:
             self.core.forget_settled(one.held for one in batch if one.held.number not in unsettled)
@@ -264,6 +275,10 @@ class DeviceUnit:
             self.unsettled = left + self.unsettled
             self.core.unsettled_rows = len(self.unsettled)
             self._changed.notify_all()
+        for error in errors:
+            self._loop.failed(error)
+        if not errors:
+            self._loop.worked()
 
     def hand_over(self, ended: list[Ended]) -> None:
         """Have the device thread settle what ended elsewhere."""
@@ -279,7 +294,10 @@ class DeviceUnit:
             keys = self._keys[model] = ModelKeys(self._context.settings.namespace, model)
         return keys
 
-    def _settle_model(self, keys: ModelKeys, ended: list[Ended]) -> list[Ended]:
+    def _settle_model(
+        self, keys: ModelKeys, ended: list[Ended]
+    ) -> tuple[list[Ended], ServerError | None]:
+        """Returns what could not be written, and why."""
         worker = self._worker
         items = [finish_item(one, keys, worker.name, worker.server_offset_ms) for one in ended]
         done = 0
@@ -289,8 +307,8 @@ class DeviceUnit:
                 self._settle_executor.run_all([finish, *worker.inside_note(keys)])
                 done += len(some)
         except ServerError as error:
-            self._context.outage.begins(error)
-        return ended[done:]
+            return ended[done:], error
+        return [], None
 
     # Called by other threads; the lock is held.
 

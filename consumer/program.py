@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from os import getpid
+from random import Random
 
 import orjson
 
 from ..broker import fleet
-from ..broker.errors import DeniedError
-from ..broker.interface import Broker, Executor
+from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor
 from ..broker.redis_broker import RedisBroker
 from ..service.clock import Clock
 from ..service.events import Events
@@ -19,6 +19,7 @@ from ..service.identity import new_worker_name
 from ..service.lifecycle import StopSignal, guarded_thread
 from ..service.outage import Outage
 from ..service.settings import Settings
+from ..service.watchdog import Loop, Watchdog
 from ..wire.deployment import Deployment, VersionRecord
 from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys
@@ -54,7 +55,7 @@ class ConsumerProgram:
             settings=settings,
             events=events,
             clock=clock,
-            outage=Outage(events, clock),
+            watchdog=Watchdog(events, clock, Outage(events, clock), Random()),  # noqa: S311
             broker=broker or RedisBroker(settings.redis_url),
             open_link=open_link or (lambda python: DeviceLink(device_command(settings, python))),
             versions_apart=versions_apart,
@@ -97,6 +98,7 @@ class Keeper:
         self._executor = worker.connect("keeper")
         self._recovery = Recovery(worker, self._executor, self._context)
         self._deployments: dict[str, Deployment] = {}
+        self._next_refresh_ms = 0.0
         self._has_looked = False  # at the deploy records
         self._nonces: dict[str, str] = {}
         self._unreadable: dict[str, str] = {}  # records that were reported
@@ -111,17 +113,8 @@ class Keeper:
         worker = self._worker
         worker.start()
         self._context.events.emit("worker.started", worker=worker.name)
-        next_refresh_ms = 0.0
         try:
-            while not self._is_over(stop):
-                now_ms = worker.now_ms()
-                if now_ms >= next_refresh_ms:
-                    next_refresh_ms = now_ms + self._context.settings.refresh_ms
-                    self._guarded_refresh()
-                self._recovery.tick(self._deployments, list(self._lanes.values()))
-                worker.watch_limits()
-                self._report_ready()
-                stop.wait(_TICK_S)
+            self._keep(stop)
             stop_at_ms = worker.now_ms() + self._context.settings.grace_ms
             self._end_intakes()
             if not worker.heart.fenced.is_set() and worker.failure is None:
@@ -137,15 +130,33 @@ class Keeper:
         worker = self._worker
         return stop.is_set() or worker.heart.fenced.is_set() or worker.failure is not None
 
-    def _guarded_refresh(self) -> None:
+    def _keep(self, stop: StopSignal) -> None:
+        watchdog = self._context.watchdog
+        with watchdog.watch("keeper", COMMAND_TIMEOUT_S) as loop:
+            while not self._is_over(stop):
+                if loop.delay_s() == 0:
+                    self._ask_server(loop)
+                self._worker.watch_limits()
+                self._report_ready()
+                watchdog.look()
+                stop.wait(_TICK_S)
+
+    def _ask_server(self, loop: Loop) -> None:
+        now_ms = self._worker.now_ms()
+        is_due = now_ms >= self._next_refresh_ms
         try:
-            self._refresh(self._executor)
-        except DeniedError:
-            raise
+            if is_due:
+                self._refresh(self._executor)
+                self._next_refresh_ms = now_ms + self._context.settings.refresh_ms
+            self._recovery.tick(self._deployments, list(self._lanes.values()))
         except ServerError as error:
-            self._context.outage.begins(error)
+            self._next_refresh_ms = 0.0
+            loop.failed(error)
         else:
-            self._context.outage.ends()
+            if is_due:
+                loop.worked()
+            else:
+                loop.passed()
 
     def _refresh(self, executor: Executor) -> None:
         self._worker.measure_server_offset(executor)
@@ -229,6 +240,7 @@ class Keeper:
         return {
             "lanes": orjson.dumps(states).decode(),
             "device": self._context.settings.device,
+            "stalled": ", ".join(self._context.watchdog.stalled),
             "host": socket.gethostname(),
             "pid": str(getpid()),
             "room": str(sum(2 * lane.record.limits.max_batch_size for lane in lanes)),

@@ -9,7 +9,7 @@ from random import Random
 from typing import Protocol
 
 from ..broker import fleet, requests
-from ..broker.errors import DeniedError
+from ..broker.errors import FencedError
 from ..broker.interface import Executor
 from ..broker.requests import Recovered
 from ..wire.deployment import Deployment
@@ -30,6 +30,12 @@ class Heir(Protocol):
     """What recovery needs of the worker that takes over."""
 
     name: str
+
+    def is_fresh(self) -> bool:
+        """Whether the heir's own beat went through of late."""
+
+    def doubt(self) -> None:
+        """An answer was lost that may have handed entries to us."""
 
     def room_of(self, lane: Lane) -> int:
         """Rows that the lane may take now."""
@@ -69,7 +75,7 @@ class Recovery:
         A server that fails interrupts the watch: nothing seen before proves a death any more.
 
         Raises:
-            DeniedError: the server does not let us in.
+            ServerError: the server failed.
         """
         now_ms = self._heir.now_ms()
         if now_ms < self._next_ms:
@@ -78,11 +84,12 @@ class Recovery:
         try:
             self.bury_the_dead(list(deployments))
             self.take_over(deployments, lanes)
-        except DeniedError:
-            raise
-        except ServerError as error:
+        except FencedError:
+            self._watch.interrupt()  # the heart finds out what it means
+        except ServerError:
             self._watch.interrupt()
-            self._context.outage.begins(error)
+            self._heir.doubt()
+            raise
 
     def bury_the_dead(self, models: Sequence[str]) -> None:
         """Look at all beat counters once, and bury those that have stood still for a lease.
@@ -90,6 +97,10 @@ class Recovery:
         Raises:
             ServerError: the server failed.
         """
+        if not self._heir.is_fresh():
+            # Where our own beat does not get through (a full disk, no replicas), nobody's may.
+            self._watch.interrupt()
+            return
         keys = [ModelKeys(self._namespace, model) for model in models]
         answers = self._executor.run_all(
             [fleet.server_info(), *(fleet.beat_counters(key) for key in keys)]

@@ -13,18 +13,18 @@ from typing import Any, Literal, Self, Unpack, overload
 
 from ..broker import fleet, requests
 from ..broker.commands import Command
-from ..broker.errors import TransientError, UnreachableError
+from ..broker.errors import TransientError, UnreachableError, UnwritableError
 from ..broker.interface import Broker
 from ..wire.errors import BatchfleetError, ErrorKind, ProtocolError, RequestError, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.names import require_name
 from ..wire.reply import Reply, decode_reply
 from ..wire.states import State
-from .back_off import BackOff
 from .blobs import may_have_blobs, with_outputs
-from .errors import ClientClosedError, unknown_model
+from .errors import ClientClosedError, unknown_model, unwritable
 from .ingress import Entry, Ingress, NotAddedError, check_added
 from .options import NO_OPTIONS, OptionFields, Options, RequestIds, patience_s
+from .pauses import Pauses
 from .removal import ReplyRemover
 from .result import Handle, HandleLike, Result, as_handle
 from .target import find_target
@@ -301,6 +301,8 @@ class AsyncClient:
 
         Whether it was added is unknown; added twice under one id, it still runs once.
         """
+        if isinstance(error, UnwritableError):
+            raise unwritable(error) from error
         if not isinstance(error, UnreachableError | TransientError):
             raise error from None
         if self._is_closed:
@@ -317,11 +319,11 @@ class AsyncClient:
         return unknown_model(entry.keys, self._tenant)
 
     async def _wait_until_reachable(self, within_s: float) -> None:
-        back_off = BackOff()
+        pauses = Pauses()
         try:
             async with asyncio.timeout(within_s):
                 while True:
-                    await back_off.pause()
+                    await pauses.pause()
                     if await self._is_reachable():
                         return
         except TimeoutError as error:
@@ -334,6 +336,8 @@ class AsyncClient:
             if self._is_closed:
                 raise ClientClosedError("the client was closed") from None
             return False
+        except UnwritableError as error:
+            raise unwritable(error) from error
         return True
 
     async def _read(self, *commands: Command[Any]) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from ..commands import Part
-from ..errors import RefusedError, refused
+from ..errors import RefusedError, UnusableKeyError, refused
 from .script_calls import Args, Call, Keys, ScriptFunction, member_of
 
 # The life of workers.
@@ -200,6 +200,25 @@ def _has_work(call: Call, stream: bytes) -> bool:
         return False
 
 
+def restore(call: Call, keys: Keys, args: Args) -> Any:
+    """Make streams and groups of a deployed model anew that have gone."""
+    if call("HGET", keys[0], "epoch") != args[0]:
+        return [0, []]
+    made, unusable = 0, []
+    for at, stream in enumerate(keys[1:]):
+        group = "router" if at < int(args[1]) else "worker"
+        try:
+            call("XGROUP", "CREATE", stream, group, "0", "MKSTREAM")
+        except RefusedError as error:
+            if isinstance(error, UnusableKeyError):
+                unusable += [stream, str(error).encode()]
+            elif error.code != "BUSYGROUP":
+                raise
+        else:
+            made += 1
+    return [made, unusable]
+
+
 def undeploy(call: Call, keys: Keys, args: Args) -> Any:
     """Take a model out of service."""
     open_requests = call("ZCARD", keys[1])
@@ -211,6 +230,6 @@ def undeploy(call: Call, keys: Keys, args: Args) -> Any:
 
 _FUNCTIONS: Sequence[ScriptFunction] = (
     join, beat, leave, bury, recover, retire,
-    deploy, offer, withdraw, configure, remove_bucket, undeploy,
+    deploy, offer, withdraw, configure, remove_bucket, restore, undeploy,
 )  # fmt: skip
 FLEET_SCRIPTS: Mapping[str, ScriptFunction] = {each.__name__: each for each in _FUNCTIONS}

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 from support.broker_wire import RECORD, wired
+from support.loops import watched_loop
 
 from batchfleet.broker.memory.executors import MemoryBroker
 from batchfleet.broker.memory.server import MemoryServer
@@ -16,6 +17,7 @@ class Desk:
 
     name = "buried"
     taking = True
+    doubts = 0
 
     def __init__(self, on_offer):
         self.stopping = threading.Event()
@@ -41,5 +43,6 @@ def test_a_refused_take_fences_a_worker_unless_it_left_the_model_itself(is_withd
     over = threading.Event()
     desk = Desk(over.set if is_withdrawn else lambda: None)
     with wired(MemoryBroker(MemoryServer()), "n") as wire:
-        Intake(desk, wire.keys, wire.executor, over).run()
+        with watched_loop() as loop:
+            Intake(desk, wire.keys, wire.executor, over, loop).run()
     assert desk.is_fenced is not is_withdrawn
