@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 import hiredis
 import redis
 
-from ..wire.errors import ServerError, SettingsError
+from ..wire.errors import ServerError
 from .commands import Command
 from .connections import blocking_connection
 from .errors import (
@@ -24,7 +24,7 @@ from .errors import (
     raise_translated,
     refused,
 )
-from .interface import BLOCK_MARGIN_S, COMMAND_TIMEOUT_S
+from .interface import COMMAND_TIMEOUT_S, require_patience
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class BlockingExecutor:
             RefusedError: the server answered with an error.
             SettingsError: the command may wait in the server for longer than the connection does.
         """
-        self._require_patience(command)
+        require_patience(command, self._timeout_s)
         raw = self._exchange([command.parts])[0]
         if command.script is not None and isinstance(raw, NoScriptError):
             self._exchange([("SCRIPT", "LOAD", command.script.source)])
@@ -69,16 +69,9 @@ class BlockingExecutor:
             UnreachableError: no answer.
         """
         for command in commands:
-            self._require_patience(command)
+            require_patience(command, self._timeout_s)
         raws = self._exchange([command.parts for command in commands]) if commands else []
         return [self._settle(c, raw) for c, raw in zip(commands, raws, strict=True)]
-
-    def _require_patience(self, command: Command[Any]) -> None:
-        if command.block_s and command.block_s + BLOCK_MARGIN_S > self._timeout_s:
-            raise SettingsError(
-                f"a command may wait {command.block_s:g} s in the server, and its connection gives "
-                f"up after {self._timeout_s:g} s: the answer would be lost"
-            )
 
     def _settle(self, command: Command[Any], raw: Any) -> Any:
         if command.script is not None and isinstance(raw, NoScriptError):
