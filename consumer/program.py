@@ -23,6 +23,7 @@ from ..service.watchdog import Loop, Watchdog
 from ..wire.deployment import Deployment, VersionRecord
 from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys
+from .closed import ClosedWatch
 from .context import OpenLink, WorkerContext
 from .device_command import device_command
 from .environment import Interpreters
@@ -97,6 +98,7 @@ class Keeper:
         self._intakes: dict[str, tuple[threading.Thread, threading.Event]] = {}
         self._executor = worker.connect("keeper")
         self._recovery = Recovery(worker, self._executor, self._context)
+        self._closed = ClosedWatch(worker, self._executor, self._context.settings.namespace)
         self._deployments: dict[str, Deployment] = {}
         self._next_refresh_ms = 0.0
         self._has_looked = False  # at the deploy records
@@ -149,11 +151,12 @@ class Keeper:
                 self._refresh(self._executor)
                 self._next_refresh_ms = now_ms + self._context.settings.refresh_ms
             self._recovery.tick(self._deployments, list(self._lanes.values()))
+            was_asked = self._closed.tick(self._deployments, now_ms) or is_due
         except ServerError as error:
             self._next_refresh_ms = 0.0
             loop.failed(error)
         else:
-            if is_due:
+            if was_asked:
                 loop.worked()
             else:
                 loop.passed()
@@ -173,6 +176,9 @@ class Keeper:
             if deployment is not None:
                 deployments[name] = deployment
         self._deployments = deployments
+        self._worker.on_hold = frozenset(
+            name for name, deployment in deployments.items() if deployment.intake == "hold"
+        )
         self._match_lanes(deployments)
         self._announce(deployments)
         self._has_looked = True

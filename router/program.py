@@ -8,7 +8,6 @@ from os import getpid
 from random import Random
 from secrets import token_hex
 
-from ..broker import fleet
 from ..broker.errors import NoGroupError, UnusableKeyError, UnwritableError
 from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor, blocking_timeout_s
 from ..broker.redis_broker import RedisBroker
@@ -23,16 +22,15 @@ from ..service.watchdog import Loop, Watchdog
 from ..wire.errors import ServerError
 from ..wire.keys import ModelKeys
 from .admission import Situation
+from .mending import Mending
 from .pace import Pace
 from .pump import BLOCK_MS, STREAMS_MAX, Pump, PumpStep
-from .sweeping import answer_abandoned, remove_buckets, sweep_overdue
+from .sweeping import answer_abandoned, promote_ripe, remove_buckets, sweep_overdue
 from .view import FleetView, ModelView, UnservedWatch, read_view
 
 _BLOCK_S = BLOCK_MS / 1000
 _DEAD_ROUTER_IDLE_MS = 5_000
 _SWEEP_MS = 100
-# How often streams that have gone are looked for, unless a pump misses one.
-_RESTORE_MS = 5_000
 _JOIN_TIMEOUT_S = 15
 
 
@@ -65,6 +63,7 @@ class RouterProgram:
         self._paces: Mapping[str, Pace] = {}
         self._steps: dict[PumpGroup, PumpStep] = {}
         self._watch = UnservedWatch(settings.no_worker_ms)
+        self._mending = Mending(events, lambda: token_hex(4))
         self._pumps: dict[PumpGroup, tuple[threading.Thread, threading.Event]] = {}
         self._refresh_now = threading.Event()
         self._failure: BaseException | None = None
@@ -72,8 +71,6 @@ class RouterProgram:
         self._is_ready = False
         self._has_looked = False
         self._next_refresh_ms = 0.0
-        self._next_restore_ms = 0.0
-        self._unusable: dict[str, str] = {}  # streams that were told of, and why
         self._ahead = OncePerKind(clock)
         self._dropped_lock = threading.Lock()
         self._dropped = OncePerKind(clock)  # guarded by _dropped_lock
@@ -111,8 +108,9 @@ class RouterProgram:
                 self._refresh_now.clear()
                 self._refresh(executor, stop)
                 self._next_refresh_ms = now_ms + self._settings.refresh_ms
-                self._mend(executor, now_ms)
+                self._for_each_model(lambda model: remove_buckets(executor, model))
                 self._answer_abandoned(executor)
+            self._for_each_model(lambda model: promote_ripe(executor, model))
             self._for_each_model(lambda model: sweep_overdue(executor, model))
         except ServerError as error:
             self._next_refresh_ms = 0.0
@@ -134,26 +132,11 @@ class RouterProgram:
             except (UnusableKeyError, UnwritableError) as error:
                 self._watchdog.outage.begins(error)
 
-    def _mend(self, executor: Executor, now_ms: float) -> None:
-        """Tidy up what others have left, and make anew what has gone."""
-        self._for_each_model(lambda model: remove_buckets(executor, model))
-        if now_ms >= self._next_restore_ms:
-            self._next_restore_ms = now_ms + _RESTORE_MS
-            self._for_each_model(lambda model: self._restore(executor, model))
-
-    def _restore(self, executor: Executor, model: ModelView) -> None:
-        found = executor.run(fleet.restore(model.keys, model.deployment, model.tenants))
-        if found.made:
-            self._events.emit("stream.recreated", model=model.keys.model, count=found.made)
-        for stream, reason in found.unusable.items():
-            if stream not in self._unusable:
-                self._events.emit("stream.unusable", stream=stream, reason=reason)
-        others = {s: r for s, r in self._unusable.items() if not s.startswith(model.keys.prefix)}
-        self._unusable = {**others, **found.unusable}
-
     def _refresh(self, executor: Executor, stop: StopSignal) -> None:
         view = read_view(executor, self._settings.namespace)
         now_ms = self._clock.monotonic_ms()
+        if self._mending.look(executor, view, now_ms):
+            view = read_view(executor, self._settings.namespace)
         self._report_changes(view)
         self._abandoned = self._watch.observe(view, now_ms)
         self._paces = {
@@ -273,9 +256,8 @@ class RouterProgram:
                 "stream.ids_ahead", model=keys.model, tenant=tenant, entry_id=entry_id.decode()
             )
 
-    def restore_soon(self) -> None:
+    def mend_soon(self) -> None:
         """A pump misses a stream or its group: the keeper is to look."""
-        self._next_restore_ms = 0.0
         self._refresh_now.set()
 
     def _reread(self, executor: Executor) -> None:
@@ -327,7 +309,7 @@ class PumpLoop:
             except ServerError as error:
                 if isinstance(error, NoGroupError):
                     # Or its model was undeployed: then the keeper ends this thread.
-                    self._program.restore_soon()
+                    self._program.mend_soon()
                 loop.failed(error)
                 loop.pause(self._stop.wait)
             else:

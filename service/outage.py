@@ -35,7 +35,7 @@ class Outage:
     def begins(self, error: ServerError, loop: str = "") -> None:
         """Somebody got an error; without a name, anybody's next success ends it."""
         if error.remedy is Remedy.RECREATE:
-            return  # whoever makes the stream anew tells of it; of an undeployed model, nobody
+            return  # routers make it anew and tell of it; of an undeployed model, nobody need
         if error.remedy is not Remedy.WAIT:
             self._report_refusal(error)
             return

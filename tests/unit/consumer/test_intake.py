@@ -42,7 +42,6 @@ class Desk:
 def test_a_refused_take_fences_a_worker_unless_it_left_the_model_itself(is_withdrawn):
     over = threading.Event()
     desk = Desk(over.set if is_withdrawn else lambda: None)
-    with wired(MemoryBroker(MemoryServer()), "n") as wire:
-        with watched_loop() as loop:
-            Intake(desk, wire.keys, wire.executor, over, loop).run()
+    with wired(MemoryBroker(MemoryServer()), "n") as wire, watched_loop() as loop:
+        Intake(desk, wire.keys, wire.executor, over, loop).run()
     assert desk.is_fenced is not is_withdrawn
