@@ -71,16 +71,17 @@ class Outage:
             if since_ms is not None:
                 self._since_ms.setdefault("", since_ms)
 
-    def turn_s(self) -> float:
+    def turn_s(self, *, goes_first: bool = False) -> float:
         """Seconds until the caller may try; 0 gives it the turn, so that others wait.
 
-        A program of twenty loops must not ask a server that is away twenty times as often.
+        A program of twenty loops must not ask a server that is away twenty times as often. Who
+        `goes_first` gets the turn at once.
         """
         with self._lock:
             left_ms = self._next_turn_ms - self._clock.monotonic_ms()
             if not self._is_away:
                 return 0.0
-            if left_ms <= 0:
+            if left_ms <= 0 or goes_first:
                 self._next_turn_ms = self._clock.monotonic_ms() + _TURN_MS
                 return 0.0
         return left_ms / 1000

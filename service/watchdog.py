@@ -82,9 +82,9 @@ class Loop:
         left_ms = self._next_ms - self.seen_ms
         if left_ms > 0:
             return left_ms / 1000
-        wait_s = self._watchdog.outage.turn_s()
-        self._has_turn = wait_s == 0.0 or self._goes_first
-        return 0.0 if self._has_turn else wait_s
+        wait_s = self._watchdog.outage.turn_s(goes_first=self._goes_first)
+        self._has_turn = wait_s == 0.0
+        return wait_s
 
     def pause(self, wait: Callable[[float], bool]) -> None:
         """Wait until the next try is due; `wait` waits so many seconds and tells whether to end."""
