@@ -14,7 +14,7 @@ import psutil
 import pytest
 from support.fleet import PATIENCE_S, check_all_ok, draft_of, limits, running_fleet, until
 from support.proxy import FaultProxy
-from support.server import ServerAddress, program_of
+from support.server import ServerAddress
 
 from batchfleet.broker.commands import script
 from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, free_port
@@ -28,10 +28,9 @@ BACK_S = 5.0
 class MortalServer:
     """A private server that dies on demand and comes back with its data."""
 
-    def __init__(self, folder):
-        kind = os.environ.get("BATCHFLEET_TEST_SERVER", "valkey9")
+    def __init__(self, program, folder):
         self._options = ServerOptions(
-            program=program_of(kind), port=free_port(), folder=folder, append_only=True
+            program=program, port=free_port(), folder=folder, append_only=True
         )
         self._server = EmbeddedServer(self._options)
         self._server.start()
@@ -57,10 +56,10 @@ class MortalServer:
 
 
 @pytest.fixture
-def mortal(tmp_path):
+def mortal(server_program, tmp_path):
     folder = tmp_path / "server"
     folder.mkdir()
-    server = MortalServer(folder)
+    server = MortalServer(server_program, folder)
     yield server
     server.stop()
 
