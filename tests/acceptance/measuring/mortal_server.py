@@ -10,7 +10,7 @@ from random import Random
 
 from batchfleet.broker.embedded import EmbeddedServer, ServerOptions
 from batchfleet.service.settings import SETTING_ROWS
-from tests.support.fleet import running_fleet
+from tests.support.fleet import running_fleet, until
 from tests.support.server import KINDS, ServerAddress, program_of
 
 NAMESPACE = "mortal"
@@ -111,4 +111,6 @@ def served_fleet(server, *drafts, workers=2, **settings):
         for draft in drafts:
             fleet.wait_served(draft.model, draft.version, workers)
             fleet.wait_routed(draft.model)
+            # Where loading took long, the router refuses until it looks at the fleet again.
+            until(lambda m=draft.model: fleet.ask(m).status == "ok", f"{draft.model} answers")
         yield fleet
