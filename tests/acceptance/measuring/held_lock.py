@@ -9,6 +9,7 @@ from time import perf_counter
 
 from batchfleet.models.drafting import Wishes, draft_of_file
 from batchfleet.service.settings import SETTING_ROWS
+
 from .mortal_server import mortal_fleet, mortal_server
 from .promise import at_least, equals
 
@@ -19,7 +20,7 @@ _PATIENCE_S = 30.0
 _READY_S = 60.0
 _NEIGHBOURS = 4
 # PyDLL, unlike CDLL, keeps the interpreter lock for as long as the call lasts.
-_HOLDER = '''
+_HOLDER = """
 import ctypes
 import os
 
@@ -49,7 +50,7 @@ class Holder(Model):
     def postprocess(self, row):
         note_and_hold("postprocess", row["text"])
         return row
-'''
+"""
 
 
 def held_interpreter_lock(*, quick):

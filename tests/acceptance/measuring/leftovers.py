@@ -168,7 +168,9 @@ def _keys_without_ttl(fleet):
 
 
 def _listed_without_ttl():
-    (listed,) = re.findall(r"^Without a TTL live (.+?);", _PROTOCOL.read_text(), re.M | re.S)
+    (listed,) = re.findall(
+        r"^Without a TTL live (.+?);", _PROTOCOL.read_text(), re.MULTILINE | re.DOTALL
+    )
     return re.findall("`(.+?)`", listed)
 
 
@@ -187,6 +189,8 @@ def _consumers(fleet):
     }
     routers = fleet.server.xinfo_consumers(keys.ingress("default"), "router")
     return [
-        equals("… consumers of the work groups are the living workers", found, set(fleet.lanes(MODEL))),
+        equals(
+            "… consumers of the work groups are the living workers", found, set(fleet.lanes(MODEL))
+        ),
         equals("… consumers of the ingress group, one router living", len(routers), 1),
     ]

@@ -82,7 +82,9 @@ def killed_workers(*, quick):
             min(loss.inside for loss in losses),
             _BATCH_ROWS_LEAST,
         ),
-        _all_of(losses, "kills whose requests inside have attempt 2", lambda x: x.again == x.inside),
+        _all_of(
+            losses, "kills whose requests inside have attempt 2", lambda x: x.again == x.inside
+        ),
         _all_of(losses, "kills with one answer to each request", lambda x: x.right == _WAVE),
     ]
 
@@ -113,7 +115,9 @@ def frozen_workers(*, quick):
             renamed += len(started) == len(known) + 1 and buried not in _living(fleet)
             same_process += victim.is_running()
     return [
-        equals(f"{freezes} workers frozen and resumed: started over under a new name", renamed, freezes),
+        equals(
+            f"{freezes} workers frozen and resumed: started over under a new name", renamed, freezes
+        ),
         equals("… in the same process", same_process, freezes),
         _all_of(losses, "freezes with one answer to each request", lambda x: x.right == _WAVE),
     ]
@@ -193,7 +197,5 @@ def _loss(fleet, ids, inside, since):
         again=len(again),
         slowest_s=slowest_s,
         runs=len({reply.receipt["batch"] for reply in again}),
-        right=sum(
-            one and reply.status == "ok" for one, reply in zip(single, replies, strict=True)
-        ),
+        right=sum(one and reply.status == "ok" for one, reply in zip(single, replies, strict=True)),
     )

@@ -1,4 +1,4 @@
-"""A server that can be frozen, killed and brought back, and a fleet at the default settings on it."""
+"""A server that can be frozen, killed and brought back, and a fleet at default settings on it."""
 
 import os
 import signal

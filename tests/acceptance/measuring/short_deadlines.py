@@ -53,7 +53,7 @@ def _occupy(fleet):
     while len(_holders(fleet)) < _WORKERS:
         assert len(blockers) < 2 * _WORKERS, "one worker takes all"
         blockers.append(fleet.submit(MODEL, f"!sleep:{_BUSY_MS}"))
-        until(lambda n=len(blockers): fleet.pending(MODEL) == n, "it is taken")
+        until(lambda: fleet.pending(MODEL) == len(blockers), "it is taken")
     return blockers
 
 
