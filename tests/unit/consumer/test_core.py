@@ -3,7 +3,7 @@
 import pytest
 
 from batchfleet.consumer.core import Core
-from batchfleet.consumer.held import Placement
+from batchfleet.consumer.held import Placement, RecoveredEntry
 from batchfleet.consumer.protocol import (
     Answer,
     Answers,
@@ -210,6 +210,24 @@ def test_after_a_lost_device_the_suspects_run_alone_and_only_the_culprit_fails()
     assert outcomes == {"a": None, "b": POISON.code, "c": None}
     (run,) = bench.plan()
     assert [item.request for item in run.items] == [4]
+
+
+def test_what_was_prepared_before_suspects_came_is_run_before_them():
+    """Nothing else would empty the device process, and all would wait for their deadlines."""
+    bench = Bench(bytes_per_token=4.0, max_batch_size=1)
+    bench.take(entry("first"), entry("second"))
+    bench.plan()
+    bench.prepared((1, [1]), (2, [1]))
+    (first,) = bench.plan()
+    lost = RecoveredEntry(PLACE, entry("suspect"), attempt=2, inside=True)
+    assert bench.core.take_over(bench.lane, [lost], 1.0, 0.0) == []
+    assert bench.plan() == []
+    bench.done(first, answered(1))
+    (second,) = bench.plan()
+    assert second.rows == [(2, 0)]
+    bench.done(second, answered(2))
+    (prepare,) = bench.plan()
+    assert [item.request for item in prepare.items] == [3]
 
 
 def test_a_late_request_is_given_up_unless_it_is_on_the_device():
