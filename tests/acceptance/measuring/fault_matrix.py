@@ -10,13 +10,14 @@ from .promise import at_least, equals, skipped
 _MODULE = "tests.fault"
 _TIMEOUT_S = 1800.0
 _RUNS, _RUNS_QUICK = 60, 1
+_QUICK = ("--quick", "f5.")
 
 
 def fault_matrix(*, quick):
-    """Every fault at every moment, on the first kind of server; quick: the part for each change."""
+    """Every fault at every moment, on the first kind of server; quick: broken connections only."""
     if importlib.util.find_spec(_MODULE) is None:
         return [skipped("make fault", f"there is no {_MODULE} to run")]
-    arguments = ["--server", KINDS[0], *(("--quick",) if quick else ())]
+    arguments = ["--server", KINDS[0], *(_QUICK if quick else ())]
     finished = run_for_json(_MODULE, arguments, _TIMEOUT_S)
     line = finished.last_line
     return [

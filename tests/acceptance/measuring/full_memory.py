@@ -1,5 +1,6 @@
 """The server's memory is full while work is under way: it ends, and nothing new comes in."""
 
+import secrets
 from dataclasses import dataclass
 from threading import Event
 from time import perf_counter
@@ -8,7 +9,7 @@ from batchfleet.wire.errors import ErrorKind
 from tests.support.fleet import draft_of, until
 
 from .mortal_server import mortal_server, served_fleet
-from .promise import Promise, at_least, equals
+from .promise import Promise, at_least, at_most, equals
 from .steady_load import NO_ANSWER, OK, OPEN, REFUSED, LoadPlan, SteadyLoad, outcomes, reply_counts
 
 MODEL = "full"
@@ -24,7 +25,9 @@ _BALLAST_BYTES = 64 * 1024 * 1024
 _BUSY = ErrorKind.BUSY.label
 # A router looks at the memory every second.
 _NOTICED_S = 2.0
-_PHASE_S, _PHASE_QUICK_S = 6.0, 4.0
+_PHASE_S, _PHASE_QUICK_S = 6.0, 3.0
+_JUST_IN_TIME = 50
+_LOG_LINES = 20
 _PATIENCE_S = 60.0
 
 
@@ -36,11 +39,15 @@ class Phase:
         sent: requests that were sent while it was short and every router knew it.
         ended: requests of the backlog that were answered meanwhile.
         backlog_ok: requests of the backlog that were answered ok in the end.
+        single: of the entries that came in last before, those with one terminal item in the end.
+        log_lines: what the router wrote meanwhile.
     """
 
     sent: list
     ended: int
     backlog_ok: int
+    single: int
+    log_lines: int
 
 
 def full_memory(*, quick):
@@ -81,18 +88,34 @@ def _short_of_memory(fleet, load, share, phase_s):
     backlog = [{"text": _BACKLOG_TEXT, "timeout_ms": "120000"}] * _BACKLOG
     ids = fleet.submit_all(MODEL, backlog)
     until(lambda: fleet.ingress_length(MODEL) == 0, "the backlog is accepted")
-    used = fleet.server.info("memory")["used_memory"]
-    fleet.server.config_set("maxmemory", int(used / share))
+    lines = fleet.router.log_text().count("\n")
     began, ended_before = perf_counter(), _answered(fleet, ids)
+    last_ids = _fill(fleet, share)
     Event().wait(phase_s)
     ended, over = _answered(fleet, ids) - ended_before, perf_counter()
+    log_lines = fleet.router.log_text().count("\n") - lines
     fleet.server.config_set("maxmemory", 0)
-    replies = fleet.replies(MODEL, ids)
+    replies = fleet.replies(MODEL, [*ids, *last_ids])[: len(ids)]
     return Phase(
         sent=load.between(began + _NOTICED_S, over),
         ended=ended,
         backlog_ok=sum(reply.status == "ok" for reply in replies),
+        single=sum(len(fleet.items(MODEL, one)) == 1 for one in last_ids),
+        log_lines=log_lines,
     )
+
+
+def _fill(fleet, share):
+    """Add entries and have so much of the memory in use, before anybody sees either of them."""
+    used = fleet.server.info("memory")["used_memory"]
+    ids = [secrets.token_hex(8) for _ in range(_JUST_IN_TIME)]
+    stream = fleet.keys(MODEL).ingress("default")
+    with fleet.server.pipeline(transaction=True) as pipe:
+        for one in ids:
+            pipe.xadd(stream, {"id": one, "inputs": '{"text": ["last"]}'}, nomkstream=True)
+        pipe.config_set("maxmemory", int(used / share))
+        pipe.execute()
+    return ids
 
 
 def _answered(fleet, ids):
@@ -107,6 +130,12 @@ def _finishing_goes_on(when, phase):
     return [
         at_least(f"{when}, {_BACKLOG} open: requests answered meanwhile", phase.ended, 100),
         equals("… of these, answered ok in the end", phase.backlog_ok, _BACKLOG),
+        equals(
+            f"… of {_JUST_IN_TIME} entries that came in just before, with one answer in the end",
+            phase.single,
+            _JUST_IN_TIME,
+        ),
+        at_most("… log lines of the router meanwhile", phase.log_lines, _LOG_LINES),
     ]
 
 

@@ -19,9 +19,9 @@ from .mortal_server import NAMESPACE, mortal_server, served_fleet
 from .promise import Promise, equals
 
 MODEL = "many"
-_HALF, _HALF_QUICK = 50_000, 5_000
+_HALF, _HALF_QUICK = 50_000, 2_000
 _CALLERS = 256
-_RESULT_TTL_MS, _TIMEOUT_MS = 2_000, 5_000
+_RESULT_TTL_MS, _TIMEOUT_MS = 2_000, 3_000
 # A tombstone outlives its reply by the time-out and the time within which a caller may repeat.
 _TOMBSTONE_S = (_RESULT_TTL_MS + _TIMEOUT_MS + RESEND_WINDOW_MS) / 1000
 _SPARE_S = 1.0

@@ -27,7 +27,7 @@ _BATCH_ROWS = 32
 _BATCH_ROWS_LEAST = 8
 # Two batches for each of two workers.
 _WAVE = 4 * _BATCH_ROWS
-_KILLS, _KILLS_QUICK = 30, 2
+_KILLS, _KILLS_QUICK = 30, 1
 _FREEZES, _FREEZES_QUICK = 3, 1
 _TRIES = 3
 _READY_S = 60.0

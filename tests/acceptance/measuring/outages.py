@@ -19,7 +19,7 @@ _RESUME_S = 5.0
 _NEVER_S = float("inf")
 # How the server ends, and for how long it is away.
 _OUTAGES = (("kill", 0.5), ("kill", 2.0), ("kill", 10.0), ("kill", 60.0), ("stop", 2.0))
-_OUTAGES_QUICK = (("kill", 0.5), ("kill", 2.0), ("stop", 0.5))
+_OUTAGES_QUICK = (("kill", 2.0), ("stop", 0.5))
 # Longer than the longest outage and what follows: the fleet owes every one of them its answer.
 _PLAN = LoadPlan(model=MODEL, rate_per_s=_RATE_PER_S, timeout_ms=120_000)
 
