@@ -157,10 +157,16 @@ def _promises(outage):
             holds=lost == 0 and known > 0,
         ),
         equals("… answered more than once", known - lost - outage.counts[1], 0),
+        at_least("… requests sent a second", _rate_per_s(outage.requests), 0.9 * _RATE_PER_S),
         at_most("… log lines of the program that wrote most", outage.log_lines, 20),
         at_most(f"… CPU while down, cores ({outage.busiest} most)", outage.cpu_share, 0.10),
         at_least("… requests answered ok", sum(s.outcome == OK for s in outage.requests), 1),
     ]
+
+
+def _rate_per_s(requests):
+    """The load that there really was."""
+    return (len(requests) - 1) / (requests[-1].sent_at - requests[0].sent_at)
 
 
 def _pass(seconds):
