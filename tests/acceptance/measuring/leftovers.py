@@ -54,7 +54,6 @@ def leftovers(*, quick):
     """Two halves; between them both workers and the router are replaced, one worker by SIGKILL."""
     count = _HALF_QUICK if quick else _HALF
     with mortal_server() as server, served_fleet(server, draft_of("noop", MODEL)) as fleet:
-        fleet.operator_sets(MODEL, result_ttl_ms=_RESULT_TTL_MS)
         _fill_journal(fleet)
         first = _half(fleet, count)
         _replace_programs(fleet)
@@ -99,7 +98,7 @@ def _half(fleet, count):
 async def _ask(fleet, count):
     """Send so many in a closed loop; returns how many were answered."""
     remaining, answered = iter(range(count)), 0
-    defaults = {"timeout_ms": _TIMEOUT_MS}
+    defaults = {"timeout_ms": _TIMEOUT_MS, "result_ttl_ms": _RESULT_TTL_MS}
     target = {"namespace": fleet.namespace, "tenant": "default", "defaults": defaults}
     async with AsyncClient(fleet.url, keep=True, **target) as client:
 

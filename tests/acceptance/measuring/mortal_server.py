@@ -112,5 +112,10 @@ def served_fleet(server, *drafts, workers=2, **settings):
             fleet.wait_served(draft.model, draft.version, workers)
             fleet.wait_routed(draft.model)
             # Where loading took long, the router refuses until it looks at the fleet again.
-            until(lambda m=draft.model: fleet.ask(m).status == "ok", f"{draft.model} answers")
+            until(lambda m=draft.model: _answers(fleet, m), f"{draft.model} answers")
         yield fleet
+
+
+def _answers(fleet, model):
+    """Whether a request is answered; it leaves nothing behind for long."""
+    return fleet.ask(model, timeout_ms="10000", result_ttl_ms="1000").status == "ok"
