@@ -2,11 +2,13 @@
 
 import asyncio
 from random import Random
+from time import perf_counter
 
 from batchfleet.producer.async_client import AsyncClient
 from tests.support.fleet import draft_of
 
 from .mortal_server import mortal_server, served_fleet
+from .pause import pause
 from .promise import Promise, equals
 
 MODEL = "left"
@@ -16,6 +18,7 @@ _AFTERWARDS = 100
 _MOMENT_S = 1.5
 _TEXT = "!sleep:10"
 _PATIENCE_S = 30.0
+_SETTLED_S = 2.0
 
 
 def leavers(*, quick):
@@ -57,11 +60,21 @@ async def _leave(fleet, chance):
         after = [client.infer(MODEL, f"after {at}") for at in range(_AFTERWARDS)]
         answers = await asyncio.gather(*after, return_exceptions=True)
         answered = sum(not isinstance(answer, BaseException) for answer in answers)
-        return cut, stayed, answered, _left_over(client)
+        return cut, stayed, answered, await _left_over(client)
 
 
-def _left_over(client):
-    """What the client keeps for callers, by name. It looks inside: nobody else can tell."""
+async def _left_over(client):
+    """What the client keeps for callers, by name, once its last commands had time to be answered.
+
+    It looks inside: nobody else can tell.
+    """
+    over = perf_counter() + _SETTLED_S
+    while any((kept := _kept(client)).values()) and perf_counter() < over:
+        await pause(0.02)
+    return kept
+
+
+def _kept(client):
     waiter, executor = client._waiter, client._executor
     return {
         "callers waiting": client.waiting,

@@ -1,7 +1,6 @@
 """Requests with a short deadline while every worker is busy for long."""
 
 import asyncio
-from contextlib import suppress
 from time import perf_counter
 
 from batchfleet.producer.async_client import AsyncClient
@@ -9,6 +8,7 @@ from batchfleet.wire.errors import RequestError
 from tests.support.fleet import draft_of, until
 
 from .mortal_server import mortal_server, served_fleet
+from .pause import pause
 from .promise import at_least, at_most, equals
 
 MODEL = "short"
@@ -76,10 +76,8 @@ async def _ask_until(fleet, over, waits_ms, names):
             waits_ms.append((perf_counter() - began) * 1000)
 
         async with asyncio.TaskGroup() as group:
-            next_at, never = perf_counter(), asyncio.Event()
+            next_at = perf_counter()
             while next_at < over:
                 group.create_task(ask())
                 next_at += _PACE_S
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(max(0.0, next_at - perf_counter())):
-                        await never.wait()
+                await pause(next_at - perf_counter())

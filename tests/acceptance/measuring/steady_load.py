@@ -12,6 +12,8 @@ from batchfleet.producer.errors import WaitTimeoutError
 from batchfleet.producer.result import Handle
 from batchfleet.wire.errors import RequestError, ServerError
 
+from .pause import pause
+
 OK, NO_ANSWER, OPEN = "ok", "no answer", "open"
 # What became of a request whose entry the server has not acknowledged.
 GAVE_UP, REFUSED = "gave up sending", "refused by the server"
@@ -99,9 +101,7 @@ class SteadyLoad:
                 self.requests.append(sent)
                 group.create_task(self._send(client, sent))
                 next_at += 1 / self.plan.rate_per_s
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(max(0.0, next_at - perf_counter())):
-                        await self._enough.wait()
+                await pause(next_at - perf_counter(), unless=self._enough)
 
     async def _send(self, client, sent):
         plan = self.plan
