@@ -46,11 +46,12 @@ local function copied_inputs(entry)
   return nil
 end
 
--- Closed entries stay in a queue until a worker reads it: they must not pile up while none lives.
+-- Closed entries stay in a queue until a worker reads it, or parked until their time has come: they
+-- must not pile up.
 local lengths = {}
-local function is_full(queue)
-  lengths[queue] = (lengths[queue] or redis.call('XLEN', queue)) + 1
-  return lengths[queue] > 2 * backlog
+local function is_full(stream)
+  lengths[stream] = (lengths[stream] or redis.call('XLEN', stream)) + 1
+  return lengths[stream] > 2 * backlog
 end
 
 local function ring(bell)
@@ -76,7 +77,7 @@ local function open_request(a, last, queue, bell)
     ARGV[last] = copied_inputs(ARGV[a])
     if not ARGV[last] then return 'GONE' end
   end
-  if is_full(queue) then return 'BUSY' end
+  if is_full(start > now and parked or queue) then return 'BUSY' end
   ARGV[last - 2] = string.format('%d', deadline)
   if redis.call('ZADD', due, 'NX', deadline, ARGV[a + 1]) == 0 then return 'DUP' end
   if start > now then

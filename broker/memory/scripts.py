@@ -82,7 +82,7 @@ class _Accept:
         inputs = item[-1] or self._copied_inputs(entry_id)
         if inputs is None:
             return b"GONE"
-        if self._is_full(stream):
+        if self._is_full(self._parked if start_ms > self._now_ms else stream):
             return b"BUSY"
         if call("ZADD", self._due, "NX", deadline, member) == 0:
             return b"DUP"
