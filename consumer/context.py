@@ -7,6 +7,7 @@ from pathlib import Path
 from ..broker.interface import Broker
 from ..service.clock import Clock
 from ..service.events import Events
+from ..service.lifecycle import MakeThread, loop_thread
 from ..service.outage import Outage
 from ..service.settings import Settings
 from .link import Link
@@ -22,6 +23,7 @@ class WorkerContext:
         broker: where requests come from.
         open_link: starts a device process under an interpreter; None is the worker's own.
         versions_apart: whether each version has a device process for itself.
+        make_thread: makes the worker's threads.
     """
 
     settings: Settings
@@ -31,3 +33,4 @@ class WorkerContext:
     broker: Broker
     open_link: OpenLink
     versions_apart: bool = False
+    make_thread: MakeThread = loop_thread

@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping
 
 from ..broker import fleet
 from ..broker.interface import Executor
-from ..service.clock import Clock
+from ..wire.errors import ServerError
 from ..wire.keys import ModelKeys
+from .context import WorkerContext
 
 Announcement = Mapping[str, str]
 
@@ -16,22 +17,25 @@ class Heart:
 
     `announce` and `withdraw` may be called from any thread; the rest belongs to the heart's own.
     After a beat went through for all models, `on_beat` gets the moment before it was sent, which
-    is when the lease began anew.
+    is when the lease began anew. `stopping` ends it.
     """
 
     def __init__(
         self,
         executor: Executor,
-        clock: Clock,
+        context: WorkerContext,
         worker: str,
-        lease_ms: int,
+        stopping: threading.Event,
         on_beat: Callable[[float], None],
     ) -> None:
         self._executor = executor
-        self._clock = clock
+        self._clock = context.clock
+        self._outage = context.outage
         self._worker = worker
+        self._stopping = stopping
+        self._beat_s = context.settings.beat_ms / 1000
         # The hash outlives a few missed beats; whether a worker is alive is for the counter to say.
-        self._ttl_ms = 3 * lease_ms
+        self._ttl_ms = 3 * context.settings.lease_ms
         self._on_beat = on_beat
         self._lock = threading.Lock()
         self._wanted: dict[ModelKeys, Announcement] = {}  # guarded by _lock
@@ -63,13 +67,26 @@ class Heart:
         """Whether the worker is among the living of a model; before that it may not take."""
         return model in self._models
 
-    def wait_s(self, timeout_s: float) -> None:
-        """Wait for the next beat, less where something new is to be announced."""
-        self._again.wait(timeout_s)
-        self._again.clear()
+    def run(self) -> None:
+        """Beat until the worker stops or is fenced; at once where something is to be announced."""
+        while (pause_s := self.step()) is not None:
+            self._again.wait(pause_s)
+            self._again.clear()
+
+    def step(self) -> float | None:
+        """Beat once, if the server lets us; see `Loop`."""
+        if self._stopping.is_set() or self.fenced.is_set():
+            return None
+        try:
+            self.beat_once()
+        except ServerError as error:
+            self._outage.begins(error)
+        else:
+            self._outage.ends()
+        return self._beat_s
 
     def stop(self) -> None:
-        """Make `wait_s` return."""
+        """Have `run` look at once whether it is over."""
         self._again.set()
 
     def beat_once(self) -> None:

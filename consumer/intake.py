@@ -92,20 +92,28 @@ class Intake:
 
     def run(self) -> None:
         """Take until the worker stops taking or the model is not wanted any more."""
-        desk = self._desk
         with self._executor:
-            while desk.taking and not desk.stopping.is_set() and not self._over.is_set():
-                try:
-                    self._turn()
-                except FencedError:
-                    # Of a model that was undeployed meanwhile, the worker has taken its own leave.
-                    if not self._over.is_set() and not self._is_gone():
-                        desk.fence()
-                    return
-                except ServerError as error:
-                    self._in_doubt = True
-                    desk.report_outage(error)
-                    desk.stopping.wait(_RETRY_S)
+            while (pause_s := self.step()) is not None:
+                if pause_s:
+                    self._desk.stopping.wait(pause_s)
+
+    def step(self) -> float | None:
+        """Wait for a bell and take once; see `Loop`."""
+        desk = self._desk
+        if not desk.taking or desk.stopping.is_set() or self._over.is_set():
+            return None
+        try:
+            self._turn()
+        except FencedError:
+            # Of a model that was undeployed meanwhile, the worker has taken its own leave.
+            if not self._over.is_set() and not self._is_gone():
+                desk.fence()
+            return None
+        except ServerError as error:
+            self._in_doubt = True
+            desk.report_outage(error)
+            return _RETRY_S
+        return 0.0
 
     def _is_gone(self) -> bool:
         """Whether the model was undeployed, so that nobody is among its living any more."""

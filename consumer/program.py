@@ -16,7 +16,7 @@ from ..broker.redis_broker import RedisBroker
 from ..service.clock import Clock
 from ..service.events import Events
 from ..service.identity import new_worker_name
-from ..service.lifecycle import StopSignal, guarded_thread
+from ..service.lifecycle import StopSignal, Thread
 from ..service.outage import Outage
 from ..service.settings import Settings
 from ..wire.deployment import Deployment, VersionRecord
@@ -93,10 +93,11 @@ class Keeper:
         self._patterns = [pattern.strip() for pattern in self._context.settings.models.split(",")]
         self._lanes: dict[tuple[str, str], Lane] = {}
         self._interpreters = Interpreters(self._context.settings.cache)
-        self._intakes: dict[str, tuple[threading.Thread, threading.Event]] = {}
+        self._intakes: dict[str, tuple[Thread, threading.Event]] = {}
         self._executor = worker.connect("keeper")
         self._recovery = Recovery(worker, self._executor, self._context)
         self._deployments: dict[str, Deployment] = {}
+        self._next_refresh_ms = 0.0
         self._has_looked = False  # at the deploy records
         self._nonces: dict[str, str] = {}
         self._unreadable: dict[str, str] = {}  # records that were reported
@@ -108,34 +109,62 @@ class Keeper:
             DeniedError: the server does not let us in.
             Exception: whatever a thread of the worker died of.
         """
-        worker = self._worker
-        worker.start()
-        self._context.events.emit("worker.started", worker=worker.name)
-        next_refresh_ms = 0.0
+        self.start()
         try:
-            while not self._is_over(stop):
-                now_ms = worker.now_ms()
-                if now_ms >= next_refresh_ms:
-                    next_refresh_ms = now_ms + self._context.settings.refresh_ms
-                    self._guarded_refresh()
-                self._recovery.tick(self._deployments, list(self._lanes.values()))
-                worker.watch_limits()
-                self._report_ready()
+            while not (stop.is_set() or self.is_over):
+                self.tick()
                 stop.wait(_TICK_S)
-            stop_at_ms = worker.now_ms() + self._context.settings.grace_ms
-            self._end_intakes()
-            if not worker.heart.fenced.is_set() and worker.failure is None:
-                worker.drain(stop_at_ms)
+            self.wind_up()
         finally:
-            worker.stop()
-            self._executor.close()
-        if worker.failure is not None:
-            raise worker.failure
-        return Outcome.FENCED if worker.heart.fenced.is_set() else Outcome.STOPPED
+            self.close()
+        return self.outcome()
 
-    def _is_over(self, stop: StopSignal) -> bool:
+    def start(self) -> None:
+        """Begin the worker's life."""
+        self._worker.start()
+        self._context.events.emit("worker.started", worker=self._worker.name)
+
+    def tick(self) -> None:
+        """Do what is due now: follow the records, recover, watch limits.
+
+        Raises:
+            DeniedError: the server does not let us in.
+        """
+        now_ms = self._worker.now_ms()
+        if now_ms >= self._next_refresh_ms:
+            self._next_refresh_ms = now_ms + self._context.settings.refresh_ms
+            self._guarded_refresh()
+        self._recovery.tick(self._deployments, list(self._lanes.values()))
+        self._worker.watch_limits()
+        self._report_ready()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the worker cannot go on: it is fenced, or a thread of it has failed."""
+        return self._worker.heart.fenced.is_set() or self._worker.failure is not None
+
+    def wind_up(self) -> None:
+        """Take nothing more, and finish what is held as long as the grace period lasts."""
         worker = self._worker
-        return stop.is_set() or worker.heart.fenced.is_set() or worker.failure is not None
+        stop_at_ms = worker.now_ms() + self._context.settings.grace_ms
+        self._end_intakes()
+        if not self.is_over:
+            worker.drain(stop_at_ms)
+
+    def close(self) -> None:
+        """End all threads, and leave."""
+        self._worker.stop()
+        self._executor.close()
+
+    def outcome(self) -> Outcome:
+        """How the worker's life ended.
+
+        Raises:
+            Exception: whatever a thread of it died of.
+        """
+        if self._worker.failure is not None:
+            raise self._worker.failure
+        return Outcome.FENCED if self._worker.heart.fenced.is_set() else Outcome.STOPPED
 
     def _guarded_refresh(self) -> None:
         try:
@@ -237,9 +266,8 @@ class Keeper:
     def _start_intake(self, keys: ModelKeys) -> None:
         over = threading.Event()
         worker = self._worker
-        thread = guarded_thread(
-            f"intake {keys.model}", lambda: worker.run_intake(keys, over), worker.fail
-        )
+        intake = worker.make_intake(keys, over)
+        thread = self._context.make_thread(f"intake {keys.model}", intake, worker.fail)
         self._intakes[keys.model] = (thread, over)
         thread.start()
 

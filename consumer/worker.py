@@ -14,7 +14,6 @@ from pathlib import Path
 from ..broker import fleet
 from ..broker.commands import Command
 from ..broker.interface import Executor
-from ..service.lifecycle import guarded_thread
 from ..wire.deployment import VersionRecord
 from ..wire.errors import ErrorBody, ServerError
 from ..wire.keys import ModelKeys
@@ -56,11 +55,8 @@ class Worker:
         self._leaving: list[DeviceUnit] = []  # the keeper's
         self._batches = count(1)  # guarded by lock
         self._fresh_until_ms = 0.0  # guarded by lock; after it nothing new is started
-        settings = context.settings
-        self.heart = Heart(
-            self.connect("beat"), context.clock, name, settings.lease_ms, self._note_beat
-        )
-        self._heart_thread = guarded_thread("heart", self._heart_loop, self.fail)
+        self.heart = Heart(self.connect("beat"), context, name, self.stopping, self._note_beat)
+        self._heart_thread = context.make_thread("heart", self.heart, self.fail)
 
     def connect(self, purpose: str, timeout_s: float = 10.0) -> Executor:
         """A connection of this worker's for one thread."""
@@ -82,17 +78,6 @@ class Worker:
         self._heart_thread.start()
 
     # Heart.
-
-    def _heart_loop(self) -> None:
-        beat_s = self.context.settings.beat_ms / 1000
-        while not self.stopping.is_set() and not self.heart.fenced.is_set():
-            try:
-                self.heart.beat_once()
-            except ServerError as error:
-                self.context.outage.begins(error)
-            else:
-                self.context.outage.ends()
-            self.heart.wait_s(beat_s)
 
     def _note_beat(self, began_ms: float) -> None:
         with self.lock:
@@ -155,9 +140,9 @@ class Worker:
 
     # The desk of the intake threads.
 
-    def run_intake(self, keys: ModelKeys, over: threading.Event) -> None:
-        """Take entries of one model until told to stop; on a thread of its own."""
-        Intake(self, keys, self.connect("take", BELL_TIMEOUT_S + 10.0), over).run()
+    def make_intake(self, keys: ModelKeys, over: threading.Event) -> Intake:
+        """What takes entries of one model until told to stop; for a thread of its own."""
+        return Intake(self, keys, self.connect("take", BELL_TIMEOUT_S + 10.0), over)
 
     def offer(self, model: str, *, wait: bool) -> Offer:
         """Lanes of a model that may take, if need be waited for up to a second."""

@@ -13,7 +13,7 @@ from ..broker.redis_broker import RedisBroker
 from ..service.clock import Clock
 from ..service.events import Events
 from ..service.identity import new_worker_name
-from ..service.lifecycle import StopSignal, guarded_thread
+from ..service.lifecycle import MakeThread, StopSignal, Thread, loop_thread
 from ..service.logs import OncePerKind
 from ..service.outage import Outage
 from ..service.settings import Settings
@@ -48,9 +48,15 @@ class RouterProgram:
     """
 
     def __init__(
-        self, settings: Settings, events: Events, clock: Clock, broker: Broker | None = None
+        self,
+        settings: Settings,
+        events: Events,
+        clock: Clock,
+        broker: Broker | None = None,
+        make_thread: MakeThread = loop_thread,
     ) -> None:
         self._settings = settings
+        self._make_thread = make_thread
         self._broker = broker or RedisBroker(settings.redis_url)
         self._events = events
         self._clock = clock
@@ -61,8 +67,10 @@ class RouterProgram:
         self._paces: Mapping[str, Pace] = {}
         self._steps: dict[PumpGroup, PumpStep] = {}
         self._watch = UnservedWatch(settings.no_worker_ms)
-        self._pumps: dict[PumpGroup, tuple[threading.Thread, threading.Event]] = {}
+        self._pumps: dict[PumpGroup, tuple[Thread, threading.Event]] = {}
         self._refresh_now = threading.Event()
+        self._next_refresh_ms = 0.0
+        self._is_ready = False  # it has been told so
         self._failure: BaseException | None = None
         self._outage = Outage(events, clock)
         self._dropped_lock = threading.Lock()
@@ -75,18 +83,9 @@ class RouterProgram:
             DeniedError: the server does not let us in; trying again would not help.
         """
         executor = self._broker.connect(f"{self._name}-keeper")
-        ready = False
         try:
-            next_refresh_ms = 0.0
             while not stop.is_set() and self._failure is None:
-                now_ms = self._clock.monotonic_ms()
-                if now_ms >= next_refresh_ms or self._refresh_now.is_set():
-                    self._refresh_now.clear()
-                    next_refresh_ms = now_ms + self._settings.refresh_ms
-                    if self._guard(lambda: self._refresh(executor, stop)) and not ready:
-                        ready = self._announce(on_ready)
-                    self._guard(lambda: self._answer_abandoned(executor))
-                self._guard(lambda: self._sweep(executor))
+                self.tick(executor, stop, on_ready)
                 stop.wait(_SWEEP_MS / 1000)
         finally:
             self._stop_pumps()
@@ -96,10 +95,27 @@ class RouterProgram:
             raise self._failure
         return 0
 
-    def _announce(self, on_ready: Callable[[dict[str, object]], None]) -> bool:
+    def tick(
+        self, executor: Executor, stop: StopSignal, on_ready: Callable[[dict[str, object]], None]
+    ) -> None:
+        """Do what is due now, on the keeper's connection: follow the fleet, sweep.
+
+        Raises:
+            DeniedError: the server does not let us in.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._next_refresh_ms or self._refresh_now.is_set():
+            self._refresh_now.clear()
+            self._next_refresh_ms = now_ms + self._settings.refresh_ms
+            if self._guard(lambda: self._refresh(executor, stop)) and not self._is_ready:
+                self._announce(on_ready)
+            self._guard(lambda: self._answer_abandoned(executor))
+        self._guard(lambda: self._sweep(executor))
+
+    def _announce(self, on_ready: Callable[[dict[str, object]], None]) -> None:
+        self._is_ready = True
         self._events.emit("router.started")
         on_ready({"models": sorted(self._view.models)})
-        return True
 
     def _guard(self, action: Callable[[], None]) -> bool:
         """Run an action of the keeper; a server that is away is reported once and waited for."""
@@ -131,7 +147,7 @@ class RouterProgram:
 
     def _accepted(self, keys: ModelKeys) -> int:
         """Requests of a model that this router has accepted so far."""
-        steps = list(self._steps.items())  # pump threads enter themselves meanwhile
+        steps = self._steps.items()
         return sum(step.opened for group, step in steps if group.keys == keys)
 
     def _take_over(self, view: FleetView) -> None:
@@ -188,7 +204,7 @@ class RouterProgram:
         for group in wanted - set(self._pumps):
             over = threading.Event()
             loop = PumpLoop(self, group, stop, over)
-            thread = guarded_thread(f"pump {group.keys.model}", loop.run, self._fail)
+            thread = self._make_thread(f"pump {group.keys.model}", loop, self._fail)
             self._pumps[group] = (thread, over)
             thread.start()
 
@@ -260,32 +276,46 @@ class PumpLoop:
         self._group = group
         self._stop = stop
         self._over = over
+        self._pump, self._executors = program.make_pump(group)
+        self._wait_ms = _BACK_OFF_MS[0]
+        self._next_claim_ms = 0.0
 
     def run(self) -> None:
-        """Pump until the program stops or the group is not wanted any more."""
-        pump, executors = self._program.make_pump(self._group)
-        wait_ms = _BACK_OFF_MS[0]
-        next_claim_ms = 0.0
+        """Pump until the program stops or the group is not wanted any more.
+
+        Raises:
+            DeniedError: the server does not let us in.
+        """
         try:
-            while not self._stop.is_set() and not self._over.is_set():
-                try:
-                    now_ms = self._program.clock.monotonic_ms()
-                    if now_ms >= next_claim_ms:
-                        next_claim_ms = now_ms + _DEAD_ROUTER_IDLE_MS
-                        pump.claim(_DEAD_ROUTER_IDLE_MS)
-                    pump.run_once()
-                except DeniedError:
-                    raise
-                except NoGroupError:
-                    # The model was undeployed; the keeper ends this thread when it has seen that.
-                    self._stop.wait(_BACK_OFF_MS[0] / 1000)
-                except ServerError as error:
-                    self._program.outage.begins(error)
-                    self._stop.wait(wait_ms / 1000)
-                    wait_ms = min(2 * wait_ms, _BACK_OFF_MS[1])
-                else:
-                    self._program.outage.ends()
-                    wait_ms = _BACK_OFF_MS[0]
+            while (pause_s := self.step()) is not None:
+                if pause_s:
+                    self._stop.wait(pause_s)
         finally:
-            for executor in executors:
+            for executor in self._executors:
                 executor.close()
+
+    def step(self) -> float | None:
+        """Claim if that is due, then wait for entries and handle them; see `Loop`."""
+        if self._stop.is_set() or self._over.is_set():
+            return None
+        try:
+            self._claim_if_due()
+            self._pump.run_once()
+        except DeniedError:
+            raise
+        except NoGroupError:
+            # The model was undeployed; the keeper ends this thread when it has seen that.
+            return _BACK_OFF_MS[0] / 1000
+        except ServerError as error:
+            self._program.outage.begins(error)
+            pause_ms, self._wait_ms = self._wait_ms, min(2 * self._wait_ms, _BACK_OFF_MS[1])
+            return pause_ms / 1000
+        self._program.outage.ends()
+        self._wait_ms = _BACK_OFF_MS[0]
+        return 0.0
+
+    def _claim_if_due(self) -> None:
+        now_ms = self._program.clock.monotonic_ms()
+        if now_ms >= self._next_claim_ms:
+            self._next_claim_ms = now_ms + _DEAD_ROUTER_IDLE_MS
+            self._pump.claim(_DEAD_ROUTER_IDLE_MS)
