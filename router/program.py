@@ -44,7 +44,7 @@ class RouterProgram:
     """Starts, watches and stops the threads of one router.
 
     The keeper (the thread that calls `run`) owns all of it. Pump threads read `_situations`, which
-    is replaced and never changed, and enter themselves into `_steps`.
+    is replaced and never changed.
     """
 
     def __init__(
@@ -147,8 +147,7 @@ class RouterProgram:
 
     def _accepted(self, keys: ModelKeys) -> int:
         """Requests of a model that this router has accepted so far."""
-        steps = self._steps.items()
-        return sum(step.opened for group, step in steps if group.keys == keys)
+        return sum(step.opened for group, step in self._steps.items() if group.keys == keys)
 
     def _take_over(self, view: FleetView) -> None:
         """Put a view in force, for the pumps as well."""
