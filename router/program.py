@@ -88,7 +88,7 @@ class RouterProgram:
                 self.tick(executor, stop, on_ready)
                 stop.wait(_SWEEP_MS / 1000)
         finally:
-            self._stop_pumps()
+            self.stop_pumps()
             executor.close()
         self._events.emit("router.stopped")
         if self._failure is not None:
@@ -207,7 +207,8 @@ class RouterProgram:
             self._pumps[group] = (thread, over)
             thread.start()
 
-    def _stop_pumps(self) -> None:
+    def stop_pumps(self) -> None:
+        """End all pump threads."""
         for _, over in self._pumps.values():
             over.set()
         for thread, _ in self._pumps.values():
