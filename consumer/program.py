@@ -22,6 +22,7 @@ from ..service.settings import Settings
 from ..wire.deployment import Deployment, VersionRecord
 from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys
+from .closed import ClosedWatch
 from .context import OpenLink, WorkerContext
 from .device_command import device_command
 from .environment import Interpreters
@@ -96,6 +97,7 @@ class Keeper:
         self._intakes: dict[str, tuple[Thread, threading.Event]] = {}
         self._executor = worker.connect("keeper")
         self._recovery = Recovery(worker, self._executor, self._context)
+        self._closed = ClosedWatch(worker, self._executor, self._context.settings.namespace)
         self._deployments: dict[str, Deployment] = {}
         self._next_refresh_ms = 0.0
         self._has_looked = False  # at the deploy records
@@ -133,8 +135,9 @@ class Keeper:
         now_ms = self._worker.now_ms()
         if now_ms >= self._next_refresh_ms:
             self._next_refresh_ms = now_ms + self._context.settings.refresh_ms
-            self._guarded_refresh()
+            self._guarded(lambda: self._refresh(self._executor))
         self._recovery.tick(self._deployments, list(self._lanes.values()))
+        self._guarded(lambda: self._closed.tick(self._deployments, now_ms))
         self._worker.watch_limits()
         self._report_ready()
 
@@ -166,17 +169,22 @@ class Keeper:
             raise self._worker.failure
         return Outcome.FENCED if self._worker.heart.fenced.is_set() else Outcome.STOPPED
 
-    def _guarded_refresh(self) -> None:
+    def _guarded(self, action: Callable[[], bool]) -> None:
+        """Run an action of the keeper, which says whether the server was asked.
+
+        A server that is away is reported once and waited for.
+        """
         try:
-            self._refresh(self._executor)
+            asked = action()
         except DeniedError:
             raise
         except ServerError as error:
             self._context.outage.begins(error)
         else:
-            self._context.outage.ends()
+            if asked:
+                self._context.outage.ends()
 
-    def _refresh(self, executor: Executor) -> None:
+    def _refresh(self, executor: Executor) -> bool:
         self._worker.measure_server_offset(executor)
         namespace = self._context.settings.namespace
         names = [
@@ -191,9 +199,13 @@ class Keeper:
             if deployment is not None:
                 deployments[name] = deployment
         self._deployments = deployments
+        self._worker.on_hold = frozenset(
+            name for name, deployment in deployments.items() if deployment.intake == "hold"
+        )
         self._match_lanes(deployments)
         self._announce(deployments)
         self._has_looked = True
+        return True
 
     def _read_record(self, model: str, raw: Mapping[str, bytes]) -> Deployment | None:
         """The deploy record of a model; one that cannot be read concerns no other model."""
