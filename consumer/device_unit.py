@@ -253,7 +253,7 @@ class DeviceUnit:
                 link.send(message)
         except ChannelClosedError:
             # The receiving thread finds the channel closed as well and starts anew.
-            return
+            self.core.suspects.acquit()
 
     # Settling; on the device thread.
 
@@ -330,6 +330,8 @@ class DeviceUnit:
     def kill(self, reason: str) -> None:
         """End the device process, if it runs."""
         if self.link is not None:
+            # Its last words may still come; what they lead to must not be sent to the dead.
+            self.core.device_up = False
             self.link.kill(reason)
 
     def wake(self) -> None:
