@@ -75,7 +75,8 @@ class ConsumerProgram:
             events.emit("worker.stopped", worker=name, reason=outcome.value)
             if outcome is Outcome.STOPPED:
                 return 0
-            events.emit("worker.fenced", worker=name)
+            if outcome is Outcome.FENCED:
+                events.emit("worker.fenced", worker=name)
             if keeper.was_ready:
                 on_ready = _ready_already
 
@@ -100,6 +101,7 @@ class Keeper:
         self._closed = ClosedWatch(worker, self._executor, self._context.settings.namespace)
         self._deployments: dict[str, Deployment] = {}
         self._next_refresh_ms = 0.0
+        self._is_stranded = False  # it held requests of a version that cannot be loaded here
         self._has_looked = False  # at the deploy records
         self._nonces: dict[str, str] = {}
         self._unreadable: dict[str, str] = {}  # records that were reported
@@ -139,19 +141,32 @@ class Keeper:
         self._recovery.tick(self._deployments, list(self._lanes.values()))
         self._guarded(lambda: self._closed.tick(self._deployments, now_ms))
         self._worker.watch_limits()
+        self._give_back_stranded()
         self._report_ready()
+
+    def _give_back_stranded(self) -> None:
+        """Let go of requests whose version cannot be loaded here any more.
+
+        An entry changes hands only where its owner leaves: the worker starts over as another.
+        """
+        for (model, version), lane in self._lanes.items():
+            if lane.refusal and lane.held_rows:
+                self._worker.drop_lane(lane)
+                self._is_stranded = True
+                self._context.events.emit("lane.stranded", model=model, version=version)
 
     @property
     def is_over(self) -> bool:
-        """Whether the worker cannot go on: it is fenced, or a thread of it has failed."""
-        return self._worker.heart.fenced.is_set() or self._worker.failure is not None
+        """Whether the worker cannot go on as the one that it is."""
+        is_fenced = self._worker.heart.fenced.is_set()
+        return is_fenced or self._is_stranded or self._worker.failure is not None
 
     def wind_up(self) -> None:
         """Take nothing more, and finish what is held as long as the grace period lasts."""
         worker = self._worker
         stop_at_ms = worker.now_ms() + self._context.settings.grace_ms
         self._end_intakes()
-        if not self.is_over:
+        if not worker.heart.fenced.is_set() and worker.failure is None:
             worker.drain(stop_at_ms)
 
     def close(self) -> None:
@@ -167,7 +182,9 @@ class Keeper:
         """
         if self._worker.failure is not None:
             raise self._worker.failure
-        return Outcome.FENCED if self._worker.heart.fenced.is_set() else Outcome.STOPPED
+        if self._worker.heart.fenced.is_set():
+            return Outcome.FENCED
+        return Outcome.STRANDED if self._is_stranded else Outcome.STOPPED
 
     def _guarded(self, action: Callable[[], bool]) -> None:
         """Run an action of the keeper, which says whether the server was asked.

@@ -33,6 +33,7 @@ class Outcome(Enum):
 
     STOPPED = "stopped"
     FENCED = "fenced"
+    STRANDED = "stranded"
 
 
 class Worker:
