@@ -1,6 +1,7 @@
 """Who acts: routers, consumers and callers. The first two run the programs' own code."""
 
 from batchfleet.broker import requests
+from batchfleet.broker.commands import as_is, plain
 from batchfleet.consumer.context import WorkerContext
 from batchfleet.consumer.program import Keeper
 from batchfleet.consumer.worker import Worker
@@ -21,6 +22,7 @@ _TICK_S = 0.2
 _SEND_AGAIN_S = 0.3
 _POLL_S = 1.5
 _REFUSALS_MAX = 4
+_CANCEL_SHARE = 0.02
 
 
 class Teller:
@@ -174,6 +176,7 @@ class CallerActor(Process):
                 self._send()
             elif self.world.chance.random() < 0.1:
                 self._send()  # a copy that was under way for long
+            self._cancel_perhaps()
             return self._look()
         except ServerError:
             return _SEND_AGAIN_S
@@ -189,9 +192,20 @@ class CallerActor(Process):
             timeout_ms=story.timeout_ms,
             length=chance.choice((None, 1, 16, 60)),
             rows=chance.choice((None, len(story.texts))),
+            retries=story.retries,
+            delay_ms=story.delay_ms,
         )
         self._executor.run(requests.submit(KEYS, TENANT, request))
         self._is_sent = True
+
+    def _cancel_perhaps(self):
+        story = self._story
+        if story.is_cancelled or self.world.chance.random() > _CANCEL_SHARE:
+            return
+        story.is_cancelled = True  # perhaps: the command may get lost
+        self._executor.run(
+            plain(as_is, "XADD", KEYS.ingress(TENANT), "*", "id", story.id, "cancel", "1")
+        )
 
     def _look(self):
         story = self._story

@@ -162,7 +162,7 @@ class FaultyConnection:
         began_ms = world.now_ms
         process.thaw()
         while world.stalled_until_ms > world.now_ms and world.can_pass_time:
-            world.pass_time(world.stalled_until_ms - world.now_ms)
+            world.pass_time(world.stalled_until_ms - world.now_ms, self._has_answers)
             process.thaw()
         self._check_reachable()
         if world.chance.random() >= server.call_fault_share:
@@ -175,6 +175,9 @@ class FaultyConnection:
         if world.now_ms - began_ms > self._timeout_ms:
             raise UnreachableError("no answer in time")
         return raws
+
+    def _has_answers(self):
+        return self._world.stalled_until_ms <= self._world.now_ms
 
     def _check_reachable(self):
         until_ms = max(

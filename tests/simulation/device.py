@@ -28,7 +28,7 @@ _CURVE = [(1, 16, 10.0), (8, 16, 20.0), (1, 64, 20.0), (8, 64, 50.0)]
 _LATE_ANSWER_SHARE = 0.3
 
 # What is wrong with a request; `fine` is not.
-CULPRITS = ("raise", "bad_inputs", "crash", "crash_early", "hang", "hang_early")
+CULPRITS = ("raise", "flaky", "bad_inputs", "crash", "crash_early", "hang", "hang_early")
 
 
 def answer_to(text):
@@ -235,7 +235,7 @@ class SimulatedDevice:
             if request is None:
                 continue
             request.left.discard(at)
-            if request.kind == "raise":
+            if request.kind == "raise" or (request.kind == "flaky" and self._is_moody()):
                 failures.append(self._failure(request, ErrorKind.MODEL_ERROR))
             elif not request.left:
                 if self._world.chance.random() < _LATE_ANSWER_SHARE:
@@ -251,6 +251,9 @@ class SimulatedDevice:
         self._unsaid.update(names)
         self._say(after_ms := self._world.chance.uniform(1, 100), Answers(answers, []))
         self._world.after(after_ms, lambda: self._unsaid.difference_update(names))
+
+    def _is_moody(self):
+        return self._world.chance.random() < 0.5
 
     def _answer(self, request):
         self._requests.pop(request.number)

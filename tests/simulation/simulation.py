@@ -7,7 +7,7 @@ from batchfleet.broker import fleet
 from .actors import CallerActor, ConsumerActor, RouterActor
 from .connections import SimulatedServer
 from .device import CULPRITS
-from .options import KEYS, TENANT, options_of
+from .options import KEYS, TENANT, VERSION, options_of
 from .witness import Witness, new_story
 from .world import HaltError, World
 
@@ -16,7 +16,10 @@ _REST_MS = 60_000.0
 _LOOK_MS = 250.0
 # Everything that ends by itself has ended after this.
 _FORGOTTEN_MS = 4_000_000.0
-_FOR_EVER = {KEYS.deploy, KEYS.tenants, KEYS.workers, KEYS.journal, KEYS.ingress(TENANT)}
+_FOR_EVER = {
+    *(KEYS.deploy, KEYS.tenants, KEYS.workers, KEYS.ingress(TENANT), KEYS.bell(VERSION)),
+    *(KEYS.journal, KEYS.dead, KEYS.parked, f"{KEYS.namespace}:models"),
+}
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,8 @@ class Simulation:
         rest_ms = 0.0
         try:
             self._begin()
+            self.world.after(self.options.safety_ms, self._heal)
             self.world.run_until(self.options.safety_ms)
-            self._heal()
             rest_ms = self._run_to_rest()
             self._check_what_stays()
         except HaltError:
@@ -96,6 +99,8 @@ class Simulation:
         is_short = chance.random() < options.short_timeout_share
         timeout_ms = chance.randint(100, 4_000) if is_short else 600_000
         story = new_story(f"q{number}", kind, lengths, timeout_ms)
+        story.retries = chance.choice((0, 0, 1, 3))
+        story.delay_ms = chance.choice((0, 0, 0, 0, 0, chance.randint(1, 5_000)))
         self.witness.stories[story.id] = story
         CallerActor(self.world, story, self.server, self.witness)
 
@@ -211,8 +216,7 @@ class Simulation:
             actor.is_alive = False
         self.world.now_ms += _FORGOTTEN_MS
         queues = fleet.queue_streams(KEYS, self.options.record)
-        may_stay = {*_FOR_EVER, *queues, f"{KEYS.namespace}:models", KEYS.bell("1")}
-        left = self.witness.keys_for_ever() - may_stay
+        left = self.witness.keys_for_ever() - {*_FOR_EVER, *queues}
         if left:
             self.witness.violated(f"keys stay for ever: {sorted(left)}")
 

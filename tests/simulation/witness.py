@@ -9,9 +9,8 @@ from batchfleet.broker import fleet
 from batchfleet.broker.errors import RefusedError
 from batchfleet.broker.memory.database import SortedSet
 from batchfleet.broker.memory.server import as_bytes
-from batchfleet.broker.memory.streams import Stream, read_id
+from batchfleet.broker.memory.streams import Stream
 from batchfleet.wire.errors import ErrorKind
-from batchfleet.wire.keys import member
 from batchfleet.wire.reply import decode_reply
 
 from .connections import name_of
@@ -23,8 +22,9 @@ _CLOCK_MS = 60.0
 # A router has noticed by now that a version is served again.
 _NOTICE_MS = 3_000.0
 _ENDS_PROCESSES = ("crash", "crash_early", "hang", "hang_early")
-_DEATHS = {ErrorKind.POISON.code, ErrorKind.TIME_LIMIT.code}
-_MOVES_ENTRIES = frozenset(("take", "recover", "bury", "leave", "retire", "finish"))
+_EXHAUSTED = ErrorKind.ATTEMPTS_EXHAUSTED.code
+_DEATHS = {ErrorKind.POISON.code, ErrorKind.TIME_LIMIT.code, _EXHAUSTED}
+_MOVES_ENTRIES = frozenset(("take", "recover", "bury", "leave", "retire", "finish", "retry"))
 
 
 class ViolationError(AssertionError):
@@ -44,6 +44,10 @@ class Story:
     ended_ms: float = 0.0
     said: set = field(default_factory=set)  # codes that the model ended it with
     losses: int = 0  # of a device process it was in, or of the worker that held it
+    again: int = 0  # how often it was parked to run again
+    retries: int = 0
+    delay_ms: int = 0
+    is_cancelled: bool = False
     starts: Counter = field(default_factory=Counter)  # of each row
     is_over: bool = False  # for its caller
 
@@ -67,6 +71,7 @@ class Witness:
             "accept": self._after_accept,
             "take": self._after_take,
             "finish": self._after_finish,
+            "retry": self._after_retry,
             "join": self._after_beat,
             "beat": self._after_beat,
             "bury": self._after_bury,
@@ -101,15 +106,15 @@ class Witness:
         return owners
 
     def entries(self):
-        """How many entries lie in each stream."""
-        names = [*self._streams, KEYS.ingress(TENANT).encode()]
-        return {name: len(self._database.find(name, Stream)) for name in names}
+        """How many entries lie in each stream that is there."""
+        names = [*self._streams, KEYS.ingress(TENANT).encode(), KEYS.parked.encode()]
+        return {name: len(self._database.find(name, Stream) or ()) for name in names}
 
     # Commands.
 
     def before(self, command):
         """A command is about to be carried out."""
-        if name_of(command) in ("finish", "bury", "leave"):
+        if name_of(command) in ("finish", "retry", "bury", "leave"):
             self._owners = self.pending()
 
     def after(self, process, command, raw):
@@ -151,25 +156,27 @@ class Witness:
                 if fields[3] + b":" + fields[1] not in self._open:
                     self.violated(f"{fields[1]} is closed and was handed out")
 
-    def _after_finish(self, _process, keys, args, raw):
+    def _after_finish(self, _process, _keys, args, raw):
         due = self.due()
         gone = self._open.keys() - due.keys()
         if len(gone) != raw.count(b"ANSWERED"):
             self.violated(f"{raw} ended {len(gone)} requests")
-        streams = keys[2 : 2 + int(args[1])]
-        for at in range(int(args[2])):
-            place, entry_id = int(args[5 + 10 * at]), args[6 + 10 * at]
-            if place:
-                self._check_settled(args[0], streams[place - 1], entry_id)
         for one in gone:
             self._end(self._story(one), self._open[one])
         self._open = dict(due)
+        self._check_settled(args[0])
 
-    def _check_settled(self, worker, stream, entry_id):
-        owner = self._owners.get((stream, read_id(entry_id)))
-        is_there = self._database.find(stream, Stream).get(read_id(entry_id)) is not None
-        if not is_there and owner not in (None, worker):
-            self.violated(f"{worker} has ended an entry of {owner}")
+    def _after_retry(self, _process, _keys, args, raw):
+        self._check_settled(args[0])
+        if raw == b"PARKED":
+            self._story(args[2]).again += 1
+
+    def _check_settled(self, worker):
+        """Only its own entries has a worker ended."""
+        owners = self.pending()
+        for (stream, entry_id), owner in self._owners.items():
+            if owner != worker and (stream, entry_id) not in owners:
+                self.violated(f"{worker} has ended {entry_id} of {owner}")
 
     def _end(self, story, deadline_ms):
         items = self._reply_items(KEYS.reply(TENANT, story.id).encode())
@@ -189,10 +196,15 @@ class Witness:
     def _check_error(self, story, code, deadline_ms):
         if code in story.said:
             return
-        if code == ErrorKind.DEADLINE_EXCEEDED.code:
+        if code == ErrorKind.CANCELLED.code:
+            if not story.is_cancelled:
+                self.violated(f"{story.id} was cancelled by nobody")
+        elif code == ErrorKind.DEADLINE_EXCEEDED.code:
             early_ms = deadline_ms - self._server.clock.wall_ms()
             if early_ms > _CLOCK_MS:
                 self.violated(f"{story.id} was given up {early_ms:.0f} ms before its deadline")
+        elif code == _EXHAUSTED and story.again and story.said:
+            pass
         elif code in _DEATHS:
             if story.kind not in _ENDS_PROCESSES and story.losses < 2:
                 self.violated(f"{story.id} ended with {code} after {story.losses} losses")
@@ -293,10 +305,9 @@ class Witness:
         for name, at in rows:
             story = self.stories[name]
             story.starts[at] += 1
-            if story.starts[at] > 1 + story.losses:
-                self.violated(
-                    f"row {at} of {name} ran {story.starts[at]} times after {story.losses} losses"
-                )
+            reasons = 1 + story.losses + story.again
+            if story.starts[at] > reasons:
+                self.violated(f"row {at} of {name} ran {story.starts[at]} times, not {reasons}")
 
     def device_died(self, names):
         """A device process ended with these requests inside."""
@@ -323,9 +334,8 @@ class Witness:
 
     def is_at_rest(self):
         """Whether nothing is left to be done."""
-        return not (
-            self.due() or self.lost() or self.pending() or any(self.entries().values())
-        ) and all(story.is_over for story in self.stories.values())
+        is_busy = self.due() or self.lost() or self.pending() or any(self.entries().values())
+        return not is_busy and all(story.is_over for story in self.stories.values())
 
     def keys_for_ever(self):
         """Names of the keys without a time to live."""
@@ -346,8 +356,3 @@ def new_story(request_id, kind, lengths, timeout_ms):
 def inputs_of(story):
     """The body of a request."""
     return json.dumps({"text": story.texts}).encode()
-
-
-def member_of(story):
-    """How a request is named in `due`."""
-    return member(TENANT, story.id).encode()

@@ -109,7 +109,10 @@ class Pauses:
 
     def end(self, now_ms):
         """Whatever keeps it out of contact is over."""
-        self._ends = [(length_ms, min(end_ms, now_ms)) for length_ms, end_ms in self._ends]
+        self._ends = [
+            (length_ms - max(0.0, end_ms - now_ms), min(end_ms, now_ms))
+            for length_ms, end_ms in self._ends
+        ]
 
     def last_end_ms(self, now_ms, least_ms):
         """When the last pause of at least this length ended, or now where one goes on."""
@@ -147,8 +150,11 @@ class Process:
         """
         self.check_alive()
         while self.frozen_until_ms > self.world.now_ms and self.world.can_pass_time:
-            self.world.pass_time(self.frozen_until_ms - self.world.now_ms)
+            self.world.pass_time(self.frozen_until_ms - self.world.now_ms, self._is_thawed)
             self.check_alive()
+
+    def _is_thawed(self):
+        return self.frozen_until_ms <= self.world.now_ms or not self.is_alive
 
     def freeze(self, duration_ms):
         """Stop all of its threads for a while."""
