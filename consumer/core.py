@@ -189,12 +189,13 @@ class Core:
         return prepares if run is None else [run, *prepares]
 
     def _plan_suspects(self, now_ms: float) -> list[Message]:
-        """Run suspects group by group, with nothing else in the device process."""
-        if not self.suspects.is_inside:
-            if self._loading_lanes():
-                return []  # a version that crashes while it loads must not take them along
-            if any(held.phase in (Phase.PREPARING, Phase.PREPARED) for held in self.held.values()):
-                return []
+        """Run suspects group by group, with nothing else in the device process.
+
+        What is inside when suspects come runs to its end before they go in.
+        """
+        # A version that crashes while it loads must not take them along.
+        is_free = not self._loading_lanes() and not self.count_inside()
+        if not self.suspects.is_inside and is_free:
             group = self.suspects.admit()
             return self._prepare(group[0].lane, group, now_ms)
         run = self._start_prepared(now_ms) if self.running is None else None

@@ -3,7 +3,7 @@
 import pytest
 
 from batchfleet.consumer.core import Core
-from batchfleet.consumer.held import Placement
+from batchfleet.consumer.held import Placement, RecoveredEntry
 from batchfleet.consumer.protocol import (
     Answer,
     Answers,
@@ -330,3 +330,19 @@ def test_what_never_arrived_in_the_device_process_is_no_culprit():
         if not arrives:
             bench.core.suspects.acquit()
     assert [one.failure.code for one in bench.core.lose_device(POISON, "segv")] == [POISON.code]
+
+
+def test_what_is_prepared_runs_before_suspects_go_in():
+    bench = Bench(bytes_per_token=1.0)
+    bench.take(entry("a"), entry("b"))
+    (prepare,) = bench.plan()
+    numbers = [item.request for item in prepare.items]
+    lost = RecoveredEntry(PLACE, entry("lost"), 2, inside=True)
+    assert bench.core.take_over(bench.lane, [lost], 0.0, 0.0) == []
+    bench.prepared(*((number, [1]) for number in numbers))
+    (run,) = bench.plan()
+    assert {number for number, _ in run.rows} == set(numbers)
+    assert bench.plan() == []
+    assert len(bench.done(run, answered(*numbers))) == 2
+    (prepare,) = bench.plan()
+    assert [bench.core.held[item.request].entry.id for item in prepare.items] == ["lost"]
