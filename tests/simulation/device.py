@@ -147,7 +147,7 @@ class SimulatedDevice:
         self._cause = cause
         now_ms = self._world.now_ms
         self._due = [(at_ms, message) for at_ms, message in self._due if at_ms <= now_ms]
-        names = [*(request.name for request in self._requests.values()), *self._unsaid]
+        names = [*(request.name for request in self._requests.values()), *sorted(self._unsaid)]
         self._world.tell(self.worker, f"device {self.pid} ends: {cause}; inside {names}")
         self._witness.device_died(names)
         self._thread.wake()

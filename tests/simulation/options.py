@@ -1,6 +1,7 @@
 """What a seed decides before anything happens: sizes, limits, and how often what goes wrong."""
 
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from random import Random
 
 from batchfleet.service.settings import Settings
@@ -30,7 +31,7 @@ class Options:
     backlog: int
     lease_ms: int
 
-    @property
+    @cached_property
     def settings(self):
         return Settings(
             lease_ms=self.lease_ms,
@@ -40,16 +41,16 @@ class Options:
             no_worker_ms=10_000,
         )
 
-    @property
+    @cached_property
     def record(self):
         limits = Limits(
             max_batch_size=self.max_batch_size,
             backlog=self.backlog,
             buckets=(16, 64) if self.bytes_per_token else (0,),
             timeout_ms=600_000,
-            predict_ms=2_000,
-            preprocess_ms=1_500,
-            postprocess_ms=1_500,
+            predict_ms=1_000,
+            preprocess_ms=800,
+            postprocess_ms=800,
             load_ms=5_000,
         )
         return VersionRecord(version=VERSION, bytes_per_token=self.bytes_per_token, limits=limits)
@@ -66,8 +67,8 @@ def options_of(seed):
         seed=seed,
         routers=chance.choice((1, 1, 2)),
         workers=chance.choice((1, 2, 2, 3)),
-        requests=chance.randint(4, 40),
-        safety_ms=chance.uniform(4_000, 14_000),
+        requests=chance.randint(4, 30),
+        safety_ms=chance.uniform(3_000, 10_000),
         fault_every_ms=chance.choice((500, 1_000, 2_000, 4_000)),
         call_fault_share=chance.choice((0.0, 0.005, 0.02, 0.05)),
         device_crash_every_ms=chance.choice((3_000, 20_000, 1e9)),

@@ -99,7 +99,7 @@ class Simulation:
         is_short = chance.random() < options.short_timeout_share
         timeout_ms = chance.randint(100, 4_000) if is_short else 600_000
         story = new_story(f"q{number}", kind, lengths, timeout_ms)
-        story.retries = chance.choice((0, 0, 1, 3))
+        story.retries = chance.choice((0, 0, 1, 2))
         story.delay_ms = chance.choice((0, 0, 0, 0, 0, chance.randint(1, 5_000)))
         self.witness.stories[story.id] = story
         CallerActor(self.world, story, self.server, self.witness)

@@ -122,20 +122,18 @@ class Witness:
         if isinstance(raw, RefusedError):
             return
         name = name_of(command)
-        if command.script is not None:
+        after = self._after.get(name)
+        if after is not None:
             parts = [as_bytes(part) for part in command.parts]
             keys_end = 3 + int(parts[2])
-            keys, args = parts[3:keys_end], parts[keys_end:]
-            after = self._after.get(name)
-            if after is not None:
-                after(process, keys, args, raw)
-            self._check_replies(keys)
-            if name in _MOVES_ENTRIES:
-                self._check_owners()
+            after(process, parts[keys_end:], raw)
+            self._check_replies(parts[3:keys_end])
+        if name in _MOVES_ENTRIES:
+            self._check_owners()
         if self.due().keys() != self._open.keys():
             self.violated(f"{name} has changed which requests are open")
 
-    def _after_accept(self, _process, _keys, args, _raw):
+    def _after_accept(self, _process, args, _raw):
         due = self.due()
         for one in due.keys() - self._open.keys():
             story = self._story(one)
@@ -148,7 +146,7 @@ class Witness:
             self.violated(f"{len(due)} requests are open; the backlog is {int(args[0])}")
         self._open = dict(due)
 
-    def _after_take(self, _process, _keys, args, raw):
+    def _after_take(self, _process, args, raw):
         if args[0] not in self.living():
             self.violated(f"{args[0]} is not among the living and was handed work")
         for _, entries in raw:
@@ -156,17 +154,17 @@ class Witness:
                 if fields[3] + b":" + fields[1] not in self._open:
                     self.violated(f"{fields[1]} is closed and was handed out")
 
-    def _after_finish(self, _process, _keys, args, raw):
+    def _after_finish(self, _process, args, raw):
         due = self.due()
         gone = self._open.keys() - due.keys()
         if len(gone) != raw.count(b"ANSWERED"):
             self.violated(f"{raw} ended {len(gone)} requests")
-        for one in gone:
+        for one in sorted(gone):
             self._end(self._story(one), self._open[one])
         self._open = dict(due)
         self._check_settled(args[0])
 
-    def _after_retry(self, _process, _keys, args, raw):
+    def _after_retry(self, _process, args, raw):
         self._check_settled(args[0])
         if raw == b"PARKED":
             self._story(args[2]).again += 1
@@ -251,7 +249,7 @@ class Witness:
 
     # Workers.
 
-    def _after_beat(self, _process, _keys, args, raw):
+    def _after_beat(self, _process, args, raw):
         if raw:
             worker, now_ms = args[0], self._world.now_ms
             said = dict(zip(args[2::2], args[3::2], strict=True))
@@ -263,7 +261,7 @@ class Witness:
                 self._ready_since_ms[worker] = min(now_ms, self._ready_since_ms.get(worker, inf))
             self._beats[worker] = now_ms
 
-    def _after_bury(self, process, _keys, args, raw):
+    def _after_bury(self, process, args, raw):
         if not raw:
             return
         worker = args[0]
@@ -275,7 +273,7 @@ class Witness:
             self.violated(f"{worker} was buried after {silent_ms:.0f} ms of silence")
         self._lose_worker(worker)
 
-    def _after_leave(self, _process, _keys, args, raw):
+    def _after_leave(self, _process, args, raw):
         if raw:
             self._lose_worker(args[0])
 
