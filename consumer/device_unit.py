@@ -28,7 +28,6 @@ from .settler import Settler
 
 _DEVICE_BACK_OFF_S = (0.1, 10.0)
 _HEALTHY_MS = 60_000
-RETRY_SETTLE_S = 0.2
 _IDLE_S = 1.0
 JOIN_S = 15.0
 
@@ -44,6 +43,11 @@ class UnitKey:
 
     environment: str = ""
     version: str = ""
+
+    @property
+    def loop_name(self) -> str:
+        """What the unit's thread is called where loops are told of."""
+        return " ".join(part for part in ("device", self.environment, self.version) if part)
 
 
 class Identity(Protocol):
@@ -87,6 +91,7 @@ class DeviceUnit:
         self._python = python
         self._over = threading.Event()  # nobody needs this unit any more
         self._settler = Settler(worker, worker.connect("settle"))
+        self._loop = worker.context.watchdog.watch(key.loop_name, JOIN_S)
         self._started_ms = 0.0  # when the device process was started; of the device thread
         self._back_off_s = _DEVICE_BACK_OFF_S[0]  # of the device thread
         self._thread = worker.context.make_thread("device", self, worker.fail)
@@ -143,10 +148,10 @@ class DeviceUnit:
                 if pause_s:
                     self._worker.stopping.wait(pause_s)
         finally:
-            self._settler.close()
+            self.close()
 
     def step(self) -> float | None:
-        """Start a device process, or receive from it once; see `Loop`."""
+        """Start a device process, or receive from it once; see `Stepped`."""
         link = self.link
         if link is None:
             if self._is_over():
@@ -162,6 +167,11 @@ class DeviceUnit:
             self.link = None
         link.end(JOIN_S)
         return None
+
+    def close(self) -> None:
+        """End the watch, and the connection."""
+        self._loop.end()
+        self._settler.close()
 
     def _is_over(self) -> bool:
         return self._worker.stopping.is_set() or (self._over.is_set() and not self.unsettled)
@@ -227,7 +237,7 @@ class DeviceUnit:
         look_again_ms = self.core.look_again_ms
         if look_again_ms is not None:
             return max(0.0, (look_again_ms - self._worker.now_ms()) / 1000)
-        return RETRY_SETTLE_S if self.unsettled else _IDLE_S
+        return min(_IDLE_S, self._loop.delay_s()) if self.unsettled else _IDLE_S
 
     def _report(self, message: Ready | Refused) -> None:
         lane = self.core.lanes.get(message.lane)
@@ -261,11 +271,14 @@ class DeviceUnit:
         """Write answers and failures; what the server refuses is kept and tried again."""
         with self._lock:
             batch = self.unsettled + ended
-            self.unsettled = []
-            self.settling = len(batch)
-        if not batch:
+            is_due = bool(batch) and self._loop.delay_s() == 0
+            self.unsettled = [] if is_due else batch
+            self.settling = len(batch) if is_due else 0
+            self.core.unsettled_rows = len(self.unsettled)
+        if not is_due:
+            self._loop.passed()
             return
-        left = self._settler.settle(batch)
+        left, errors = self._settler.settle(batch)
         unsettled = {one.held.number for one in left}
         with self._lock:
             self.core.forget_settled(one.held for one in batch if one.held.number not in unsettled)
@@ -273,6 +286,10 @@ class DeviceUnit:
             self.unsettled = left + self.unsettled
             self.core.unsettled_rows = len(self.unsettled)
             self._changed.notify_all()
+        for error in errors:
+            self._loop.failed(error)
+        if not errors:
+            self._loop.worked()
 
     def hand_over(self, ended: list[Ended]) -> None:
         """Have the device thread settle what ended elsewhere."""

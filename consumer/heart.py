@@ -4,7 +4,9 @@ import threading
 from collections.abc import Callable, Mapping
 
 from ..broker import fleet
-from ..broker.interface import Executor
+from ..broker.interface import COMMAND_TIMEOUT_S, Executor
+from ..service.back_off import LONGEST_S, BackOff
+from ..service.watchdog import Pace
 from ..wire.errors import ServerError
 from ..wire.keys import ModelKeys
 from .context import WorkerContext
@@ -30,10 +32,12 @@ class Heart:
     ) -> None:
         self._executor = executor
         self._clock = context.clock
-        self._outage = context.outage
         self._worker = worker
         self._stopping = stopping
         self._beat_s = context.settings.beat_ms / 1000
+        # Never slower than the beat, or peers would bury it right after the server's return.
+        pace = Pace(back_off=BackOff(longest_s=min(self._beat_s, LONGEST_S)), goes_first=True)
+        self._loop = context.watchdog.watch("heart", COMMAND_TIMEOUT_S, pace)
         # The hash outlives a few missed beats; whether a worker is alive is for the counter to say.
         self._ttl_ms = 3 * context.settings.lease_ms
         self._on_beat = on_beat
@@ -69,21 +73,35 @@ class Heart:
 
     def run(self) -> None:
         """Beat until the worker stops or is fenced; at once where something is to be announced."""
-        while (pause_s := self.step()) is not None:
-            self._again.wait(pause_s)
-            self._again.clear()
+        try:
+            while (pause_s := self.step()) is not None:
+                if self._again.wait(pause_s):
+                    self._again.clear()
+                    self._loop.hurry()
+        finally:
+            self.close()
 
     def step(self) -> float | None:
-        """Beat once, if the server lets us; see `Loop`."""
+        """Beat once, if the server lets us; see `Stepped`.
+
+        Raises:
+            ServerError: trying again would not help.
+        """
         if self._stopping.is_set() or self.fenced.is_set():
             return None
+        if (delay_s := self._loop.delay_s()) > 0:
+            return delay_s
         try:
             self.beat_once()
         except ServerError as error:
-            self._outage.begins(error)
-        else:
-            self._outage.ends()
+            self._loop.failed(error)
+            return self._loop.delay_s()
+        self._loop.worked()
         return self._beat_s
+
+    def close(self) -> None:
+        """End the watch over the beat; the connection is for `leave_all`."""
+        self._loop.end()
 
     def stop(self) -> None:
         """Have `run` look at once whether it is over."""

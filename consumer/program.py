@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from os import getpid
+from random import Random
 
 import orjson
 
 from ..broker import fleet
-from ..broker.errors import DeniedError
-from ..broker.interface import Broker, Executor
+from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor
 from ..broker.redis_broker import RedisBroker
 from ..service.clock import Clock
 from ..service.events import Events
@@ -19,6 +19,7 @@ from ..service.identity import new_worker_name
 from ..service.lifecycle import StopSignal, Thread
 from ..service.outage import Outage
 from ..service.settings import Settings
+from ..service.watchdog import Watchdog
 from ..wire.deployment import Deployment, VersionRecord
 from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys
@@ -55,7 +56,7 @@ class ConsumerProgram:
             settings=settings,
             events=events,
             clock=clock,
-            outage=Outage(events, clock),
+            watchdog=Watchdog(events, clock, Outage(events, clock), Random()),  # noqa: S311
             broker=broker or RedisBroker(settings.redis_url),
             open_link=open_link or (lambda python: DeviceLink(device_command(settings, python))),
             versions_apart=versions_apart,
@@ -101,6 +102,7 @@ class Keeper:
         self._closed = ClosedWatch(worker, self._executor, self._context.settings.namespace)
         self._deployments: dict[str, Deployment] = {}
         self._next_refresh_ms = 0.0
+        self._loop = self._context.watchdog.watch("keeper", COMMAND_TIMEOUT_S)
         self._is_stranded = False  # it held requests of a version that cannot be loaded here
         self._has_looked = False  # at the deploy records
         self._nonces: dict[str, str] = {}
@@ -129,20 +131,17 @@ class Keeper:
         self._context.events.emit("worker.started", worker=self._worker.name)
 
     def tick(self) -> None:
-        """Do what is due now: follow the records, recover, watch limits.
+        """Do what is due now: follow the records, recover, watch limits and loops.
 
         Raises:
             DeniedError: the server does not let us in.
         """
-        now_ms = self._worker.now_ms()
-        if now_ms >= self._next_refresh_ms:
-            self._next_refresh_ms = now_ms + self._context.settings.refresh_ms
-            self._guarded(lambda: self._refresh(self._executor))
-        self._recovery.tick(self._deployments, list(self._lanes.values()))
-        self._guarded(lambda: self._closed.tick(self._deployments, now_ms))
+        if self._loop.delay_s() == 0:
+            self._ask_server()
         self._worker.watch_limits()
         self._give_back_stranded()
         self._report_ready()
+        self._context.watchdog.look()
 
     def _give_back_stranded(self) -> None:
         """Let go of requests whose version cannot be loaded here any more.
@@ -164,6 +163,7 @@ class Keeper:
     def wind_up(self) -> None:
         """Take nothing more, and finish what is held as long as the grace period lasts."""
         worker = self._worker
+        self._loop.end()
         stop_at_ms = worker.now_ms() + self._context.settings.grace_ms
         self._end_intakes()
         if not worker.heart.fenced.is_set() and worker.failure is None:
@@ -171,6 +171,7 @@ class Keeper:
 
     def close(self) -> None:
         """End all threads, and leave."""
+        self._loop.end()
         self._worker.stop()
         self._executor.close()
 
@@ -186,22 +187,25 @@ class Keeper:
             return Outcome.FENCED
         return Outcome.STRANDED if self._is_stranded else Outcome.STOPPED
 
-    def _guarded(self, action: Callable[[], bool]) -> None:
-        """Run an action of the keeper, which says whether the server was asked.
-
-        A server that is away is reported once and waited for.
-        """
+    def _ask_server(self) -> None:
+        now_ms, loop = self._worker.now_ms(), self._loop
+        is_due = now_ms >= self._next_refresh_ms
         try:
-            asked = action()
-        except DeniedError:
-            raise
+            if is_due:
+                self._refresh(self._executor)
+                self._next_refresh_ms = now_ms + self._context.settings.refresh_ms
+            self._recovery.tick(self._deployments, list(self._lanes.values()))
+            was_asked = self._closed.tick(self._deployments, now_ms) or is_due
         except ServerError as error:
-            self._context.outage.begins(error)
+            self._next_refresh_ms = 0.0
+            loop.failed(error)
         else:
-            if asked:
-                self._context.outage.ends()
+            if was_asked:
+                loop.worked()
+            else:
+                loop.passed()
 
-    def _refresh(self, executor: Executor) -> bool:
+    def _refresh(self, executor: Executor) -> None:
         self._worker.measure_server_offset(executor)
         namespace = self._context.settings.namespace
         names = [
@@ -222,7 +226,6 @@ class Keeper:
         self._match_lanes(deployments)
         self._announce(deployments)
         self._has_looked = True
-        return True
 
     def _read_record(self, model: str, raw: Mapping[str, bytes]) -> Deployment | None:
         """The deploy record of a model; one that cannot be read concerns no other model."""
@@ -287,6 +290,7 @@ class Keeper:
         return {
             "lanes": orjson.dumps(states).decode(),
             "device": self._context.settings.device,
+            "stalled": ", ".join(self._context.watchdog.stalled),
             "host": socket.gethostname(),
             "pid": str(getpid()),
             "room": str(sum(2 * lane.record.limits.max_batch_size for lane in lanes)),

@@ -127,7 +127,7 @@ def spawn(
     )
 
 
-class Loop(Protocol):
+class Stepped(Protocol):
     """What a thread does, pass by pass, so that whoever owns the time can call the passes."""
 
     def step(self) -> float | None:
@@ -137,8 +137,11 @@ class Loop(Protocol):
             Seconds to pause before the next one; None once it is over.
         """
 
+    def close(self) -> None:
+        """Let go of what the passes used."""
+
     def run(self) -> None:
-        """Step until it is over, pausing in between."""
+        """Step until it is over, pausing in between; then close."""
 
 
 class Thread(Protocol):
@@ -151,13 +154,15 @@ class Thread(Protocol):
         """Wait for its end, at most `timeout` seconds."""
 
 
-MakeThread = Callable[[str, Loop, Callable[[BaseException], None]], Thread]
+MakeThread = Callable[[str, Stepped, Callable[[BaseException], None]], Thread]
 """Makes a thread from its name, what it does, and who is told when it fails."""
 
 
-def loop_thread(name: str, loop: Loop, on_failure: Callable[[BaseException], None]) -> Thread:
-    """A `guarded_thread` that runs a loop."""
-    return guarded_thread(name, loop.run, on_failure)
+def stepped_thread(
+    name: str, stepped: Stepped, on_failure: Callable[[BaseException], None]
+) -> Thread:
+    """A `guarded_thread` that runs what can be stepped."""
+    return guarded_thread(name, stepped.run, on_failure)
 
 
 def guarded_thread(

@@ -82,8 +82,9 @@ class _Accept:
         inputs = item[-1] or self._copied_inputs(entry_id)
         if inputs is None:
             return b"GONE"
-        if self._is_full(stream):
-            return b"BUSY"
+        fault = self._fault_of(stream)
+        if fault:
+            return fault
         if call("ZADD", self._due, "NX", deadline, member) == 0:
             return b"DUP"
         fields: list[Part] = [*item[8:-3], deadline, item[-2], inputs]
@@ -104,11 +105,14 @@ class _Accept:
         pairs = zip(fields[::2], fields[1::2], strict=True)
         return next((value for name, value in pairs if name == b"inputs"), None)
 
-    def _is_full(self, stream: bytes) -> bool:
+    def _fault_of(self, stream: bytes) -> bytes:
         if stream not in self._lengths:
-            self._lengths[stream] = self._call("XLEN", stream)
+            try:
+                self._lengths[stream] = self._call("XLEN", stream)
+            except RefusedError:
+                return b"STALE"
         self._lengths[stream] += 1
-        return self._lengths[stream] > 2 * self._backlog
+        return b"BUSY" if self._lengths[stream] > 2 * self._backlog else b""
 
     def _ring(self, bell: bytes) -> None:
         if bell not in self._rung:

@@ -1,5 +1,7 @@
 """Who acts: routers, consumers and callers. The first two run the programs' own code."""
 
+from random import Random
+
 from batchfleet.broker import requests
 from batchfleet.broker.commands import as_is, plain
 from batchfleet.consumer.context import WorkerContext
@@ -8,6 +10,7 @@ from batchfleet.consumer.worker import Worker
 from batchfleet.router.program import RouterProgram
 from batchfleet.service.events import Events
 from batchfleet.service.outage import Outage
+from batchfleet.service.watchdog import Watchdog
 from batchfleet.wire.errors import ServerError
 from batchfleet.wire.reply import decode_reply
 from batchfleet.wire.request import Request
@@ -82,6 +85,7 @@ class RouterActor(Program):
             options.settings, self.events, self.clock, self.broker, self.make_thread
         )
         self._program._name = name
+        self._program._watchdog.chance = Random(name)
         self._executor = self.broker.connect("keeper")
 
     def step(self):
@@ -103,8 +107,9 @@ class ConsumerActor(Program):
         self._witness = witness
         self._lives = 0
         self._keeper = None
-        self._heart_thread = None
         super().__init__(world, name, server, options)
+        outage = Outage(self.events, self.clock)
+        self._watchdog = Watchdog(self.events, self.clock, outage, Random(name))
 
     def step(self):
         if self._keeper is None:
@@ -130,7 +135,7 @@ class ConsumerActor(Program):
             settings=self.options.settings,
             events=self.events,
             clock=self.clock,
-            outage=Outage(self.events, self.clock),
+            watchdog=self._watchdog,
             broker=self.broker,
             open_link=lambda _: SimulatedDevice(self.world, self, self._witness, self.options),
             make_thread=self.make_thread,

@@ -173,6 +173,9 @@ class Process:
         self.world.tell(self.name, "killed")
         self.is_alive = False
 
+    def close(self):
+        """What a thread of its own leaves behind; nothing."""
+
     def make_thread(self, name, loop, _on_failure):
         """A thread of this process; see `MakeThread`."""
         return SteppedThread(self, name, loop)
@@ -239,8 +242,10 @@ class SteppedThread:
         except Exception as error:  # noqa: BLE001 - whatever a thread dies of ends the simulation
             world.fail(error)
         else:
-            self.is_over = pause_s is None
-            if pause_s is not None:
+            if pause_s is None:
+                self.is_over = True
+                self._loop.close()
+            else:
                 self._set_alarm(self._pause_ms(pause_s))
         finally:
             world.current, self._is_stepping = before, False
