@@ -65,6 +65,7 @@ class Witness:
         self._open = {}  # member → deadline
         self._beats = {}  # worker → when the server last heard of it
         self._ready_since_ms = {}  # worker → when it said so
+        self._looks = {}  # process → when it last read the counters of beats
         self._owners = {}
         self._streams = [name.encode() for name in fleet.queue_streams(KEYS, options.record)]
         self._after = {
@@ -130,6 +131,8 @@ class Witness:
             self._check_replies(parts[3:keys_end])
         if name in _MOVES_ENTRIES:
             self._check_owners()
+        if name == "ZRANGE":
+            self._looks[process.name] = self._world.now_ms
         if self.due().keys() != self._open.keys():
             self.violated(f"{name} has changed which requests are open")
 
@@ -265,9 +268,9 @@ class Witness:
         if not raw:
             return
         worker = args[0]
-        now_ms, least_ms = self._world.now_ms, 2 * self._options.settings.beat_ms
-        ends = [one.pauses.last_end_ms(now_ms, least_ms) for one in (process, self._server)]
-        silent_ms = now_ms - max(self._beats[worker], *ends)
+        looked_ms, least_ms = self._looks[process.name], 2 * self._options.settings.beat_ms
+        ends = [one.pauses.last_end_ms(looked_ms, least_ms) for one in (process, self._server)]
+        silent_ms = looked_ms - max(self._beats[worker], *ends)
         self._world.tell(process.name, f"buries {worker.decode()}, silent for {silent_ms:.0f} ms")
         if silent_ms < self._options.lease_ms:
             self.violated(f"{worker} was buried after {silent_ms:.0f} ms of silence")

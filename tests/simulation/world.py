@@ -115,10 +115,13 @@ class Pauses:
         ]
 
     def last_end_ms(self, now_ms, least_ms):
-        """When the last pause of at least this length ended, or now where one goes on."""
-        first_ms = self._ends[0][1]
-        ends = [end_ms for length_ms, end_ms in self._ends[1:] if length_ms >= least_ms]
-        return min(now_ms, max(ends, default=first_ms))
+        """When the last pause of at least this length ended, as seen at `now_ms`."""
+        ends = [
+            min(now_ms, end_ms)
+            for length_ms, end_ms in self._ends[1:]
+            if length_ms >= least_ms and end_ms - length_ms <= now_ms
+        ]
+        return max(ends, default=self._ends[0][1])
 
 
 class Process:
