@@ -67,6 +67,13 @@ local function park(start, queue, bell, first, last)
   redis.call('ZADD', later, start, entry)
 end
 
+-- False where the stream is gone, and where its ids are used up: that must not hold up the other
+-- items, nor leave a request open that no worker will ever see.
+local function has_added(queue, first, last)
+  local added = redis.pcall('XADD', queue, 'NOMKSTREAM', '*', unpack(ARGV, first, last))
+  return type(added) == 'string'
+end
+
 -- `a`: where the item's arguments start; `last`: the last of them.
 local function open_request(a, last, queue, bell)
   local entered = tonumber(string.match(ARGV[a], '^(%d+)'))
@@ -84,7 +91,7 @@ local function open_request(a, last, queue, bell)
   if redis.call('ZADD', due, 'NX', deadline, ARGV[a + 1]) == 0 then return 'DUP' end
   if start > now then
     park(start, queue, bell, a + 8, last)
-  elseif redis.call('XADD', queue, 'NOMKSTREAM', '*', unpack(ARGV, a + 8, last)) then
+  elseif has_added(queue, a + 8, last) then
     ring(bell)
   else
     redis.call('ZREM', due, ARGV[a + 1])

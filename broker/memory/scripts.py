@@ -16,7 +16,7 @@ from ..commands import Part
 from ..errors import RefusedError, refused
 from .fleet_scripts import FLEET_SCRIPTS
 from .later_scripts import LATER_SCRIPTS
-from .script_calls import Args, Call, Keys, ScriptFunction, is_mine, member_of, now_ms
+from .script_calls import Args, Call, Keys, ScriptFunction, has_added, is_mine, member_of, now_ms
 
 _OVER = (b"OK", b"DUP", b"REFUSED", b"GONE")
 # Entries of one read in `take`: few while their size is not known, more once they proved small.
@@ -91,7 +91,7 @@ class _Accept:
         if start_ms > self._now_ms:
             parked_id = call("XADD", self._parked, "*", "queue", stream, "bell", bell, *fields)
             call("ZADD", self._later, start_ms, parked_id)
-        elif call("XADD", stream, "NOMKSTREAM", "*", *fields) is not None:
+        elif has_added(call, stream, fields):
             self._ring(bell)
         else:
             call("ZREM", self._due, member)
