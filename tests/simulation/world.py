@@ -101,27 +101,25 @@ class Pauses:
     """When somebody was last out of contact for long enough for anybody to notice."""
 
     def __init__(self, began_ms=0.0):
-        self._ends = [(0.0, began_ms)]  # (length, end)
+        self._began_ms = began_ms
+        self._spans = []  # (start, end)
 
     def add(self, now_ms, duration_ms):
         """It is out of contact from now on."""
-        self._ends.append((duration_ms, now_ms + duration_ms))
+        self._spans.append((now_ms, now_ms + duration_ms))
 
     def end(self, now_ms):
         """Whatever keeps it out of contact is over."""
-        self._ends = [
-            (length_ms - max(0.0, end_ms - now_ms), min(end_ms, now_ms))
-            for length_ms, end_ms in self._ends
-        ]
+        self._spans = [(start_ms, min(end_ms, now_ms)) for start_ms, end_ms in self._spans]
 
     def last_end_ms(self, now_ms, least_ms):
         """When the last pause of at least this length ended, as seen at `now_ms`."""
         ends = [
             min(now_ms, end_ms)
-            for length_ms, end_ms in self._ends[1:]
-            if length_ms >= least_ms and end_ms - length_ms <= now_ms
+            for start_ms, end_ms in self._spans
+            if end_ms - start_ms >= least_ms and start_ms < now_ms
         ]
-        return max(ends, default=self._ends[0][1])
+        return max(ends, default=self._began_ms)
 
 
 class Process:
