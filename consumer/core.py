@@ -313,6 +313,7 @@ class Core:
             lane.refusal = message.message
             return
         lane.ready = True
+        lane.deaths = 0
         lane.lineage = message.lineage
         lane.cost = CostCurve.from_points(message.curve)
 

@@ -358,3 +358,29 @@ def test_suspects_wait_until_no_version_is_being_loaded():
     assert bench.plan() == []
     other.refusal = "it crashes"
     assert isinstance(bench.plan()[0], Prepare)
+
+
+def test_what_happened_before_a_version_was_loaded_does_not_count_against_it():
+    bench = Bench()
+    lane = bench.lane
+    for _ in range(3):
+        lane.ready = False
+        bench.core.lose_device(POISON, "it ended the device process: killed by SIGKILL")
+        bench.core.device_up = True
+        bench.core.receive(Ready(lane.number, [], "l" * 16, 0, 1.0), 0)
+    assert (lane.ready, lane.refusal) == (True, "")
+
+
+def test_what_never_arrived_in_the_device_process_is_no_culprit():
+    bench = Bench()
+    bench.take(entry("a"))
+    bench.plan()
+    for arrives in (False, False, True):
+        ended = bench.core.lose_device(POISON, "segv")
+        bench.core.device_up = True
+        bench.lane.ready = True
+        assert ended == []
+        assert isinstance(bench.plan()[0], Prepare)
+        if not arrives:
+            bench.core.suspects.acquit()
+    assert [one.failure.code for one in bench.core.lose_device(POISON, "segv")] == [POISON.code]
