@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, groupby
 
 from ..broker import fleet, requests
+from ..broker.errors import NoGroupError, UnusableKeyError
 from ..broker.interface import Executor
 from ..broker.requests import Accepted, AcceptItem, Entry
 from ..wire.errors import ErrorBody, ErrorKind, ServerError
@@ -37,6 +38,7 @@ class PumpStep:
         situation: gives the present situation of the model; None once it is not deployed.
         refresh: reads the deploy records anew.
         dropped: told how many entries of which kind nobody could be answered for.
+        ahead: told the tenant and id of an entry whose id lies ahead of the server's clock.
     """
 
     def __init__(
@@ -46,12 +48,14 @@ class PumpStep:
         situation: Callable[[], Situation | None],
         refresh: Callable[[], None],
         dropped: Callable[[str, int], None],
+        ahead: Callable[[str, bytes], None],
     ) -> None:
         self._executor = executor
         self._keys = keys
         self._situation = situation
         self._refresh = refresh
         self._dropped = dropped
+        self._ahead = ahead
         self.opened = 0  # written by the pump's thread, read by the keeper
 
     def handle(self, tenant: str, entries: Sequence[Entry]) -> None:
@@ -91,6 +95,7 @@ class PumpStep:
             self.opened += opened
             if opened == len(items):
                 return
+            self._report_ahead(tenant, items, outcomes)
             self._refuse_late(tenant, items, outcomes, situation)
             stale = {
                 item.entry_id
@@ -130,6 +135,14 @@ class PumpStep:
         stream = self._keys.ingress(tenant)
         _, outcomes = self._executor.run(requests.accept(self._keys, stream, limits.backlog, items))
         return outcomes
+
+    def _report_ahead(
+        self, tenant: str, items: Sequence[AcceptItem], outcomes: Sequence[Accepted]
+    ) -> None:
+        for item, outcome in zip(items, outcomes, strict=True):
+            if outcome is Accepted.CLOCK:
+                self._ahead(tenant, item.entry_id)
+                return
 
     def _refuse_late(
         self,
@@ -193,6 +206,7 @@ class Pump:
         self._keys = keys
         self._tenant_of = {keys.ingress(tenant): tenant for tenant in tenants}
         self._router = router
+        self._usable = list(self._tenant_of)  # streams that do not spoil the read of the others
         self._entry_bytes = _READ_BYTES / _READ_COUNT  # mean of one entry, slow to fall
         self._burst = 0.0  # entries of one read, smoothed
         self._unfinished = True  # entries of ours may be pending after an error
@@ -203,15 +217,39 @@ class Pump:
         Raises:
             ServerError: the server failed; the next call starts with what is pending.
         """
-        streams = list(self._tenant_of)
+        streams = self._usable
         try:
             if self._unfinished:
                 self._handle_pending(streams)
                 self._unfinished = False
             return self._handle(self._read(streams))
+        except (NoGroupError, UnusableKeyError):
+            self._unfinished = True
+            self._look_over()
+            if self._usable == streams:
+                raise
+            return 0
         except ServerError:
             self._unfinished = True
             raise
+
+    def _look_over(self) -> None:
+        """Find the streams that can be read; one that cannot must not keep the others waiting.
+
+        Raises:
+            ServerError: none can.
+        """
+        streams = list(self._tenant_of)
+        probes = [requests.reread_ingress(stream, self._router, "0", 1) for stream in streams]
+        answers = self._reader.run_each(probes)
+        faults = [answer for answer in answers if isinstance(answer, ServerError)]
+        self._usable = [
+            stream
+            for stream, answer in zip(streams, answers, strict=True)
+            if not isinstance(answer, ServerError)
+        ]
+        if not self._usable:
+            raise faults[0]
 
     def _read(self, streams: Sequence[str]) -> list[tuple[str, list[Entry]]]:
         """Wait for new entries.
@@ -251,7 +289,11 @@ class Pump:
     def claim(self, idle_ms: int) -> int:
         """Take over what routers that are gone have left; accepting twice does no harm."""
         claimed = 0
-        for stream, tenant in self._tenant_of.items():
+        if len(self._usable) < len(self._tenant_of):
+            self._look_over()
+            self._unfinished = True
+        for stream in self._usable:
+            tenant = self._tenant_of[stream]
             command = requests.claim_ingress(stream, self._router, idle_ms, _READ_COUNT)
             entries = self._reader.run(command)
             claimed += len(entries)
