@@ -45,6 +45,8 @@ def request_options(command: Command) -> Command:
         click.option("--priority", type=click.Choice(PRIORITIES), help="Before whom it goes."),
         click.option("--truncate", type=click.Choice(["end", "refuse"]), help="Of long texts."),
         click.option("--timeout", type=float, metavar="SECONDS", help="How long it may take."),
+        click.option("--delay", type=float, metavar="SECONDS", help="How long it waits first."),
+        click.option("--retries", type=int, help="How often it may run again where it fails."),
         click.option("--meta", help="Text that comes back with the answer."),
     )
     for option in reversed(options):
@@ -61,6 +63,8 @@ def option_fields(given: dict[str, Any]) -> OptionFields:
     fields = {name: value for name, value in given.items() if value is not None}
     if "timeout" in fields:
         fields["timeout_ms"] = max(1, round(fields.pop("timeout") * 1000))
+    if "delay" in fields:
+        fields["delay_ms"] = max(0, round(fields.pop("delay") * 1000))
     if "parameters" in fields:
         fields["parameters"] = _parse_object(fields["parameters"])
     return cast("OptionFields", fields)
@@ -148,6 +152,7 @@ def _print_answer(wait: Callable[[], Result], *, as_json: bool) -> None:
 @json_option
 @examples(
     'batchfleet submit minilm "hello world"',
+    'batchfleet submit minilm "hello world" --delay 60 --retries 3',
     'batchfleet result minilm $(batchfleet submit minilm "hello world")',
 )
 def submit(

@@ -54,8 +54,14 @@ def test_texts_and_file_are_one_or_the_other(texts, file):
 
 
 def test_options_that_were_not_given_are_left_out():
-    given = {"id": None, "timeout": 1.5, "parameters": '{"a": 1}', "meta": "x"}
-    assert option_fields(given) == {"timeout_ms": 1500, "parameters": {"a": 1}, "meta": "x"}
+    given = {"id": None, "timeout": 1.5, "parameters": '{"a": 1}', "meta": "x", "retries": 2}
+    assert option_fields(given | {"delay": 0.25}) == {
+        "timeout_ms": 1500,
+        "delay_ms": 250,
+        "parameters": {"a": 1},
+        "meta": "x",
+        "retries": 2,
+    }
 
 
 @pytest.mark.parametrize("text", ["{", "[1]"])
