@@ -266,6 +266,19 @@ def test_what_was_prepared_before_suspects_came_is_run_before_them():
     assert [item.request for item in prepare.items] == [3]
 
 
+def test_a_group_of_suspects_runs_as_one_batch_however_it_is_prepared():
+    bench = Bench(bytes_per_token=4.0)
+    lost = [RecoveredEntry(PLACE, entry(name), attempt=2, inside=True) for name in "abc"]
+    bench.core.take_over(bench.lane, lost, 0.0, 0.0)
+    (prepare,) = bench.plan()
+    assert [item.request for item in prepare.items] == [1, 2, 3]
+    bench.prepared((1, [1]), (2, [1]))
+    assert bench.plan() == []
+    bench.prepared((3, [1]))
+    (run,) = bench.plan()
+    assert sorted(run.rows) == [(1, 0), (2, 0), (3, 0)]
+
+
 def test_a_late_request_is_given_up_unless_it_is_on_the_device():
     bench = Bench(max_batch_size=1)
     bench.take(entry("runs", deadline_ms=50), entry("waits", deadline_ms=50))
