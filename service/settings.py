@@ -179,11 +179,15 @@ class Settings:
         20_000, "how long stopping may take", "router", "consumer", "up", rule=_duration
     )
     recover_ms: int = _row(
-        1000, "how often a worker looks for what others lost, at least", "consumer", "up", rule=_duration
+        1000,
+        "how often a worker looks for what others lost, at least",
+        "consumer",
+        "up",
+        rule=_duration,
     )
     no_worker_ms: int = _row(
         10_000,
-        "requests of a version that no live worker has or loads for this long are answered no_worker",
+        "requests of a version that no worker has or loads for this long are answered no_worker",
         "router",
         "up",
         rule=_duration,
