@@ -16,6 +16,7 @@ from ..broker.commands import Command
 from ..broker.errors import FencedError
 from ..broker.interface import Executor
 from ..broker.requests import Entry
+from ..service.fault_points import FaultPoints
 from ..wire.deployment import VersionRecord
 from ..wire.errors import ErrorBody, ServerError
 from ..wire.keys import ModelKeys
@@ -80,12 +81,18 @@ class Intake:
     """Takes entries of one model on a connection of its own."""
 
     def __init__(
-        self, desk: Desk, keys: ModelKeys, executor: Executor, over: threading.Event
+        self,
+        desk: Desk,
+        keys: ModelKeys,
+        executor: Executor,
+        over: threading.Event,
+        faults: FaultPoints,
     ) -> None:
         self._desk = desk
         self._keys = keys
         self._executor = executor
         self._over = over
+        self._faults = faults
         self._orders: dict[str, tuple[tuple[int, ...], StreamOrder]] = {}
         self._left_behind = True  # a take may have left something: look without waiting
         self._in_doubt = False  # an answer was lost: entries may be pending that we do not hold
@@ -156,6 +163,7 @@ class Intake:
         self._order(lane.record).note(asked, newest, self._desk.server_now_ms())
         if not entries:
             return
+        self._faults.reach("worker.after_take")
         weight_max = requests.weight_max(lane.record)
         self._left_behind |= sum(min(e.rows, weight_max) for _, e in entries) >= room
         self._hand_over(lane, entries)

@@ -102,6 +102,7 @@ class Recovery:
         }
         dead = self._watch.look(counters, self._heir.now_ms(), answers[0].run_id)
         for (key, worker), counter in dead.items():
+            self._context.faults.reach("worker.before_bury")
             if self._executor.run(fleet.bury(key, worker, counter)):
                 self._context.events.emit("worker.buried", worker=worker, model=key.model)
 
@@ -122,6 +123,7 @@ class Recovery:
                     for record in deployment.versions.values()
                     for stream in fleet.queue_streams(keys, record)
                 ]
+                self._context.faults.reach("worker.before_retire")
                 if self._executor.run(fleet.retire(keys, gone, streams)):
                     self._context.events.emit("worker.forgotten", worker=gone, model=model)
 
@@ -137,6 +139,7 @@ class Recovery:
                 if (entry := self._read(stream, found)) is not None
             ]
             if entries:
+                self._context.faults.reach("worker.after_recover")
                 self._hand_over(keys, lane, entries)
                 self._context.events.emit(
                     "worker.took_over", worker=gone, model=keys.model, count=len(entries)

@@ -87,6 +87,7 @@ class Worker:
         beat_s = self.context.settings.beat_ms / 1000
         while not self.stopping.is_set() and not self.heart.fenced.is_set():
             try:
+                self.context.faults.reach("worker.before_beat")
                 self.heart.beat_once()
             except ServerError as error:
                 self.context.outage.begins(error)
@@ -157,7 +158,8 @@ class Worker:
 
     def run_intake(self, keys: ModelKeys, over: threading.Event) -> None:
         """Take entries of one model until told to stop; on a thread of its own."""
-        Intake(self, keys, self.connect("take", BELL_TIMEOUT_S + 10.0), over).run()
+        executor = self.connect("take", BELL_TIMEOUT_S + 10.0)
+        Intake(self, keys, executor, over, self.context.faults).run()
 
     def offer(self, model: str, *, wait: bool) -> Offer:
         """Lanes of a model that may take, if need be waited for up to a second."""
@@ -251,6 +253,7 @@ class Worker:
 
     def drain(self, stop_at_ms: float) -> None:
         """Finish what is held, at the latest at `stop_at_ms`."""
+        self.context.faults.reach("worker.while_draining")
         with self.lock:
             while self._is_busy() and self.failure is None:
                 left_s = (stop_at_ms - self.now_ms()) / 1000

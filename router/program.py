@@ -12,6 +12,7 @@ from ..broker.interface import Broker, Executor
 from ..broker.redis_broker import RedisBroker
 from ..service.clock import Clock
 from ..service.events import Events
+from ..service.fault_points import FaultPoints
 from ..service.identity import new_worker_name
 from ..service.lifecycle import StopSignal, guarded_thread
 from ..service.logs import OncePerKind
@@ -48,12 +49,18 @@ class RouterProgram:
     """
 
     def __init__(
-        self, settings: Settings, events: Events, clock: Clock, broker: Broker | None = None
+        self,
+        settings: Settings,
+        events: Events,
+        clock: Clock,
+        broker: Broker | None = None,
+        faults: FaultPoints | None = None,
     ) -> None:
         self._settings = settings
         self._broker = broker or RedisBroker(settings.redis_url)
         self._events = events
         self._clock = clock
+        self._faults = faults or FaultPoints()
         self._name = new_worker_name(f"r-{socket.gethostname()}", getpid(), token_hex(4))
         self._view = FleetView()
         self._abandoned: frozenset[tuple[str, str]] = frozenset()
@@ -163,6 +170,7 @@ class RouterProgram:
                 )
 
     def _sweep(self, executor: Executor) -> None:
+        self._faults.reach("router.before_sweep")
         for model in self._view.models.values():
             sweep_overdue(executor, model)
 
@@ -218,6 +226,7 @@ class RouterProgram:
             situation=lambda: self.situation(group.keys.model),
             refresh=lambda: self._reread(looker),
             dropped=self._report_dropped,
+            faults=self._faults,
         )
         self._steps[group] = step
         pump = Pump(reader, step, group.keys, self._name, group.tenants)

@@ -7,6 +7,7 @@ from itertools import chain
 from ..broker import requests
 from ..broker.interface import Executor
 from ..broker.requests import Accepted, AcceptItem, Entry
+from ..service.fault_points import FaultPoints
 from ..wire.errors import ErrorBody, ErrorKind, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.limits import ACCEPT_ITEMS_MAX
@@ -33,6 +34,7 @@ class PumpStep:
         situation: gives the present situation of the model; None once it is not deployed.
         refresh: reads the deploy records anew.
         dropped: told how many entries of which kind nobody could be answered for.
+        faults: moments that a test may have armed.
     """
 
     def __init__(
@@ -42,12 +44,14 @@ class PumpStep:
         situation: Callable[[], Situation | None],
         refresh: Callable[[], None],
         dropped: Callable[[str, int], None],
+        faults: FaultPoints,
     ) -> None:
         self._executor = executor
         self._keys = keys
         self._situation = situation
         self._refresh = refresh
         self._dropped = dropped
+        self._faults = faults
         self.opened = 0  # written by the pump's thread, read by the keeper
 
     def handle(self, tenant: str, entries: Sequence[Entry]) -> None:
@@ -57,6 +61,7 @@ class PumpStep:
             ServerError: the server failed; what was not finished stays pending for the next pass.
         """
         for some in _cut(entries):
+            self._faults.reach("router.after_read")
             self._handle_some(tenant, some)
 
     def _handle_some(self, tenant: str, entries: Sequence[Entry]) -> None:
@@ -107,7 +112,9 @@ class PumpStep:
             return []
         limits = situation.model.deployment.limits
         stream = self._keys.ingress(tenant)
+        self._faults.reach("router.before_accept")
         _, outcomes = self._executor.run(requests.accept(self._keys, stream, limits.backlog, items))
+        self._faults.reach("router.after_accept")
         return outcomes
 
     def _refuse_late(

@@ -76,6 +76,11 @@ EVENTS: dict[str, EventRow] = {
     ),
     "server.lost": EventRow(WARNING, "The Redis server cannot be reached.", ("reason",)),
     "server.back": EventRow(INFO, "The Redis server answers again.", ("gap_ms",)),
+    "fault.fired": EventRow(
+        WARNING,
+        "A fault point that a test had armed was reached for the `count`-th time, and acts now.",
+        ("point", "action", "count"),
+    ),
     "program.lost": EventRow(
         ERROR,
         "A program that `up` started ended by itself; it is started again after `restart_ms`.",

@@ -9,6 +9,7 @@ from batchfleet.broker.memory.executors import MemoryBroker
 from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.held import Lane
 from batchfleet.consumer.intake import Intake, Offer
+from batchfleet.service.fault_points import FaultPoints
 
 
 class Desk:
@@ -41,5 +42,5 @@ def test_a_refused_take_fences_a_worker_unless_it_left_the_model_itself(is_withd
     over = threading.Event()
     desk = Desk(over.set if is_withdrawn else lambda: None)
     with wired(MemoryBroker(MemoryServer()), "n") as wire:
-        Intake(desk, wire.keys, wire.executor, over).run()
+        Intake(desk, wire.keys, wire.executor, over, FaultPoints()).run()
     assert desk.is_fenced is not is_withdrawn
