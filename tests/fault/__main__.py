@@ -17,12 +17,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.support.server import KINDS
 
-from . import moments
+from . import callers, connections, model_faults, moments, server_faults
 from .arena import PROMISE
 from .report import summary, table
 from .stages import play_all
 
-FAMILIES = (moments,)
+FAMILIES = (moments, connections, server_faults, model_faults, callers)
 
 
 def all_runs():
@@ -63,8 +63,9 @@ def main(names, server, quick, arenas, only_list):
 
         def tell(result):
             progress.advance(task)
-            if not result.holds:
-                progress.console.print(f"{result.run}: {result.fault_text}", markup=False)
+            if not result.holds or not console.is_terminal:
+                said = result.fault_text or f"holds, {result.duration_s:.1f} s"
+                progress.console.print(f"{result.run}: {said}", markup=False)
 
         results = play_all(runs, server, folder, arenas, tell)
     console.print(table(results))

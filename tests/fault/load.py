@@ -39,6 +39,7 @@ class Load:
         self._answered = set()
         self._open = {}  # id → monotonic second after which its answer would be late
         self._pause = threading.Event()
+        self._announced = []
 
     # Submitting.
 
@@ -54,7 +55,7 @@ class Load:
 
         `switch` goes before the text, for the echo model; `expected` are names of errors, or `ok`.
         """
-        text = f"{switch} id={request_id}"
+        text = _text(switch, request_id)
         entry = {
             "id": request_id,
             "inputs": json.dumps({"text": [text]}),
@@ -66,6 +67,9 @@ class Load:
         except redis.ResponseError:
             self.refused += 1
             return
+        self._note(request_id, text, expected, timeout_ms)
+
+    def _note(self, request_id, text, expected, timeout_ms):
         self.submitted.append(request_id)
         self._open.setdefault(request_id, monotonic() + (timeout_ms + LATE_MS) / 1000 + _SLACK_S)
         self.history.tell(
@@ -84,6 +88,21 @@ class Load:
             self.submit(1, **fields)
             self._pause.wait(pace_ms / 1000)
         raise AssertionError(f"after {most} requests still not: {what}")
+
+    def announce(self, number, switch):
+        """What another caller is to submit, as JSON: id, text and time-out of each."""
+        ids = [f"{self._run}-{next(self._numbers)}" for _ in range(number)]
+        self._announced = [(name, _text(switch, name), TIMEOUT_MS) for name in ids]
+        return json.dumps(self._announced)
+
+    def note_announced(self):
+        """The other caller has submitted what it was told to."""
+        for name, text, timeout_ms in self._announced:
+            self._note(name, text, ("ok",), timeout_ms)
+
+    def forget(self):
+        """Wait no more for what is open: the server was made to forget it."""
+        self._open.clear()
 
     def pause(self, duration_s=_RETRY_S):
         """Let a moment pass between two looks."""
@@ -158,3 +177,8 @@ class Load:
                 found = [one["data"] for one in reply.outputs if one["name"] == "digest"]
                 told["digest"] = found[0][0]
         self.history.tell("replied", id=request_id, items=len(items), **told)
+
+
+def _text(switch, request_id):
+    """What the model tells in the history; it spells a switch first, where there is one."""
+    return f"{switch} id={request_id}"
