@@ -7,7 +7,7 @@ from batchfleet.broker.commands import script
 from tests.support.fleet import until
 
 from .arena import LEASE_MS
-from .moments import LONG_WORK, WORK
+from .moments import WORK, kill_at_work
 from .run import Run
 
 PROBES = 8
@@ -86,14 +86,9 @@ def lose_exchange(kind, needle, way, stage):
 
 def lose_exchange_of_heir(needle, way, stage):
     """One exchange is lost of a worker that takes over from a killed one."""
-    (prey,) = stage.arena.steady["consumer"]
-    stage.load.submit_until(
-        lambda: stage.holds_work(prey), "the first worker has work", switch=LONG_WORK
-    )
     _, proxy = stage.proxied("consumer")
     sprung = _trap(proxy, needle, way)
-    stage.fault("the first worker is killed")
-    prey.kill()
+    kill_at_work(stage)
     stage.fault(f"{way} {needle!r}")
     until(sprung.is_set, "the exchange takes place")
     stage.load.submit(PROBES)

@@ -16,7 +16,10 @@ DELAY_MS = 400
 SILENCE_MS = 3 * LEASE_MS
 WORK = "!sleep:30"
 LONG_WORK = "!sleep:250"
+HEAVY_WORK = "!sleep:800"
 AFTERWARDS = 8
+LATE_BEAT = 30
+PACE_MS = 25
 
 # Point → (action, belongs to the quick part). `raise` stands where the server may fail; where no
 # call to it is made, `crash` does.
@@ -51,17 +54,13 @@ def runs():
                 Run(name=f"{point}.{action}", play=partial(play, point, action), quick=quick)
                 for action, quick in actions
             ]
-    found.append(
-        Run(name="worker.before_run.kill-second", play=partial(break_worker, at=2, **SECOND))
-    )
+    second = partial(break_worker, "worker.before_run", "kill", at=2)
+    found.append(Run(name="worker.before_run.kill-second", play=second))
     found += [
         Run(name=f"worker.while_draining.{action}", play=partial(break_drain, action), quick=quick)
         for action, quick in DRAINING
     ]
     return found
-
-
-SECOND = {"point": "worker.before_run", "action": "kill"}
 
 
 def armed(point, action, at=1):
@@ -92,10 +91,12 @@ def break_router(point, action, stage):
 def break_worker(point, action, stage, at=1):
     """A worker is struck while it shares the work with another one."""
     # The first beats are over when it is ready, and a busy one is to be struck.
-    at = 8 if point == "worker.before_beat" else at
+    at = LATE_BEAT if point == "worker.before_beat" else at
     victim = stage.victim("consumer", armed(point, action, at))
     stage.fault(f"{point} {action}")
-    stage.load.submit_until(lambda: has_fired(victim), f"{point} is reached", switch=WORK)
+    stage.load.submit_until(
+        lambda: has_fired(victim), f"{point} is reached", pace_ms=PACE_MS, switch=WORK
+    )
     end_worker(stage, victim, action)
     stage.load.submit(AFTERWARDS)
 
@@ -125,19 +126,24 @@ def check_end(victim, action):
 
 def break_heir(point, action, stage):
     """A worker is struck while it takes over from another one that has just been killed."""
-    (prey,) = stage.arena.steady["consumer"]
-    stage.load.submit_until(
-        lambda: stage.holds_work(prey), "the first worker has work", switch=LONG_WORK
-    )
     heir = stage.victim("consumer", armed(point, action))
-    stage.fault("the first worker is killed")
-    prey.kill()
+    kill_at_work(stage)
     stage.fault(f"{point} {action}")
     until(lambda: has_fired(heir), f"{point} is reached")
     if action in ("kill", "stop"):
         stage.arena.ensure()
     end_worker(stage, heir, action)
     stage.load.submit(AFTERWARDS)
+
+
+def kill_at_work(stage):
+    """Kill the worker that stays up as soon as it holds something."""
+    (prey,) = stage.arena.steady["consumer"]
+    stage.load.submit_until(
+        lambda: stage.holds_work(prey), "the first worker has work", switch=HEAVY_WORK
+    )
+    stage.fault("the first worker is killed")
+    prey.kill()
 
 
 def break_drain(action, stage):

@@ -15,6 +15,8 @@ from .run import Run
 
 PROBES = 8
 LOG_LINES_MAX = 20
+# This much later at the latest, service is as before.
+RESUMED_S = 2.0
 STALL_MS = 2 * LEASE_MS
 _BURST = 12
 _SAME = 100
@@ -142,8 +144,7 @@ def remove(stage, *, what):
     quiet = LogWatch(stage)
     stage.fault(what.__name__)
     what(fleet)
-    # Two seconds later at the latest, service is as before.
-    stage.load.pause(2.0)
+    stage.load.pause(RESUMED_S)
     stage.load.submit(PROBES, timeout_ms=_SHORT_MS)
     stage.load.collect()
     quiet.check_quiet()
@@ -160,6 +161,8 @@ def memory_full(stage):
     assert stage.load.refused == 1, "the server took an entry although it was full"
     stage.load.collect()
     stage.arena.config("maxmemory", 0)
+    # Routers look at the server's memory once in a `refresh_ms`, and refuse until then.
+    stage.load.pause(RESUMED_S)
     stage.load.submit(PROBES)
 
 
