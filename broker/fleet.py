@@ -60,7 +60,7 @@ def deploy(
 ) -> Command[int]:
     """Make `record` the stable version, with `streams` for its work; returns the new epoch."""
     ingress = [keys.ingress(tenant) for tenant in tenants]
-    script_keys = [keys.deploy, keys.tenants, *ingress, *streams]
+    script_keys = [keys.deploy, keys.tenants, keys.undeployed, *ingress, *streams]
     args: list[Part] = [record.version, record.to_wire(), nonce, len(tenants), *tenants]
     return call("deploy", script_keys, args, int)
 
@@ -94,14 +94,51 @@ def remove_bucket(keys: ModelKeys, version: str, edge: int) -> Command[bool]:
     return call("remove_bucket", [keys.deploy, *streams], [f"draining:{version}", edge], bool)
 
 
+# A router that was out of contact for longer than this forgets what it knew of the fleet, so that
+# it cannot bring back a model whose mark has expired.
+UNDEPLOYED_MARK_MS = 3_600_000
+
+
 def undeploy(
     keys: ModelKeys, other_keys: Sequence[str], *, forced: bool
 ) -> Command[tuple[bool, int]]:
     """Remove a model's keys; (removed, open requests)."""
-    script_keys = [keys.deploy, keys.due, keys.tenants, *other_keys]
-    return call(
-        "undeploy", script_keys, ["1" if forced else "0"], lambda raw: (raw[0] == 1, raw[1])
-    )
+    script_keys = [keys.undeployed, keys.deploy, keys.due, keys.tenants, *other_keys]
+    args = ["1" if forced else "0", UNDEPLOYED_MARK_MS]
+    return call("undeploy", script_keys, args, lambda raw: (raw[0] == 1, raw[1]))
+
+
+RESTORED, MARKED = -1, -2
+
+
+def mend(
+    keys: ModelKeys,
+    known: Mapping[str, bytes],
+    tenants: Sequence[str],
+    streams: Sequence[str],
+    nonce: str,
+) -> Command[int]:
+    """Make anew what is missing of a deployed model: record, streams, groups.
+
+    Args:
+        keys: those of the model.
+        known: the deploy hash as it was last read.
+        tenants: for whom it is deployed.
+        streams: all its work streams.
+        nonce: a fresh one, for a record that has to be made anew.
+
+    Returns how many streams and groups were made, `RESTORED` where the record was missing as well,
+    or `MARKED` where the model was taken out of service.
+    """
+    ingress = [keys.ingress(tenant) for tenant in tenants]
+    script_keys = [keys.deploy, keys.tenants, keys.undeployed, *ingress, *streams]
+    args: list[Part] = [known["epoch"], nonce, len(tenants), *tenants, *_announcement(known)]
+    return call("mend", script_keys, args, int)
+
+
+def prune_routers(keys: ModelKeys, tenant: str, idle_ms: int) -> Command[int]:
+    """Forget routers that read an ingress stream once and are gone; returns how many."""
+    return call("prune", [keys.ingress(tenant)], [idle_ms], int)
 
 
 def _announcement(fields: Mapping[str, str | bytes]) -> list[Part]:

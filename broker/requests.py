@@ -33,6 +33,7 @@ class Finished(Enum):
     ANSWERED = b"ANSWERED"
     CLOSED = b"CLOSED"
     NOT_MINE = b"NOT_MINE"
+    KEPT = b"KEPT"
 
 
 _ACCEPTED = {outcome.value: outcome for outcome in Accepted}
@@ -56,6 +57,7 @@ class AcceptItem(NamedTuple):
     inputs: bytes
     refusal: bytes = b""
     inputs_at: str = ""
+    delay_ms: int = 0
 
 
 class FinishItem(NamedTuple):
@@ -64,7 +66,7 @@ class FinishItem(NamedTuple):
     `stream` and `entry_id` are empty where no work entry is settled (expiry, cancel). The
     tombstone must outlive every copy of the entry that may still be on its way. `outputs` are
     written under a key of their own, to which the reply points; `has_blob` has the inputs' key
-    removed.
+    removed; `is_dead` has the entry kept among the dead letters.
     """
 
     stream: str
@@ -78,6 +80,7 @@ class FinishItem(NamedTuple):
     journal: bytes = b""
     outputs: bytes = b""
     has_blob: bool = False
+    is_dead: bool = False
 
     @property
     def size(self) -> int:
@@ -164,7 +167,7 @@ def accept(
     Returns the number of open requests and one outcome per item.
     """
     queues: dict[str, int] = {}
-    script_keys: list[Part] = [ingress, keys.due]
+    script_keys: list[Part] = [ingress, keys.due, keys.later, keys.parked]
     for item in items:
         if item.queue and item.queue not in queues:
             queues[item.queue] = len(queues) + 1
@@ -189,6 +192,7 @@ def accept(
             item.timeout_ms,
             item.refusal,
             keys.channel(tenant, request_id) if item.refusal else "",
+            item.delay_ms,
             len(fields),
             *fields,
         )
@@ -265,13 +269,14 @@ def wait_for_bell(bells: Sequence[str], timeout_s: float) -> Command[bool]:
 def finish(keys: ModelKeys, worker: str, items: Sequence[FinishItem]) -> Command[list[Finished]]:
     """End requests; see `split_finish` for how many fit one call. `worker` may be empty."""
     streams: dict[str, int] = {}
-    script_keys: list[Part] = [keys.due, keys.journal]
+    script_keys: list[Part] = [keys.due, keys.journal, keys.dead]
     for item in items:
         if item.stream and item.stream not in streams:
             streams[item.stream] = len(streams) + 1
             script_keys.append(item.stream)
     args: list[Part] = [
-        worker, len(streams), len(items), limits.JOURNAL_LINES_MAX, limits.NOTIFY_BYTES_MAX
+        worker, len(streams), len(items), limits.JOURNAL_LINES_MAX, limits.NOTIFY_BYTES_MAX,
+        limits.DEAD_LETTERS_MAX, limits.DEAD_BYTES_MAX,
     ]  # fmt: skip
     for item in items:
         tenant, request_id = item.tenant, item.request_id
@@ -287,6 +292,7 @@ def finish(keys: ModelKeys, worker: str, items: Sequence[FinishItem]) -> Command
             keys.channel(tenant, request_id),
             request_id,
             item.journal,
+            int(item.is_dead),
         )
     _add_blobs(keys, items, script_keys, args)
     return call("finish", script_keys, args, lambda raw: [_FINISHED[outcome] for outcome in raw])
@@ -337,6 +343,12 @@ def _split_member(raw: bytes) -> tuple[str, str]:
 def open_requests(keys: ModelKeys) -> Command[int]:
     """How many requests are open."""
     return plain(int, "ZCARD", keys.due)
+
+
+def closed_among(keys: ModelKeys, members: Sequence[str]) -> Command[list[str]]:
+    """Which of these members of `due` are not open any more."""
+    read = lambda raw: [m for m, score in zip(members, raw, strict=True) if score is None]  # noqa: E731 - a reader
+    return plain(read, "ZMSCORE", keys.due, *members)
 
 
 def deadline(keys: ModelKeys, tenant: str, request_id: str) -> Command[float | None]:

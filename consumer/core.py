@@ -4,8 +4,7 @@ No I/O and no clock here. Whoever has news (entries taken, a message of the devi
 device) calls in under the worker's one lock and gets back what to do.
 """
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -33,6 +32,7 @@ from .protocol import (
     Refused,
     Run,
 )
+from .suspects import Suspects
 
 # Bytes sent to the device process and not prepared yet; beyond it, the rest waits here.
 _CREDIT_BYTES = 32 * 1024 * 1024
@@ -58,8 +58,7 @@ class Core:
         self.look_again_ms: float | None = None
         self.unsettled_rows = 0  # ended, but the server would not take the answer yet
         self.progress_ms = 0.0  # when the device process last ended, or began, something
-        self._suspects: deque[Held] = deque()
-        self._alone: Held | None = None
+        self.suspects = Suspects()
         self._in_credit = 0
         self._next_request = 1
         self._batches = count(1) if batches is None else batches
@@ -102,6 +101,12 @@ class Core:
             return 0  # the next batch is there; taking once a batch costs less than by driblets
         return 2 * lane.record.limits.max_batch_size - lane.held_rows - self.unsettled_rows
 
+    def room_for_lost(self, lane: Lane) -> int:
+        """Rows that may be taken over from lost workers: they have waited longest."""
+        if not lane.ready or not self.device_up or self.held_bytes >= _HELD_BYTES:
+            return 0
+        return max(0, 4 * lane.record.limits.max_batch_size - lane.held_rows - self.unsettled_rows)
+
     def take(
         self,
         lane: Lane,
@@ -123,6 +128,7 @@ class Core:
     ) -> Held:
         deadline_ms = entry.deadline_ms - offset_ms
         held = Held(self._next_request, entry, lane, placement, now_ms, deadline_ms)
+        held.attempt = entry.attempt
         self._next_request += 1
         self.held[held.number] = held
         self.held_bytes += len(entry.inputs)
@@ -134,19 +140,23 @@ class Core:
     ) -> list[Ended]:
         """Hold entries of a lost worker; returns those that have ended too many processes.
 
-        What was inside its device process runs alone here, since it may be what killed it.
+        What was inside its device process runs apart here, since it may be what killed it; alone
+        where this is its last try.
         """
         failures: list[Failure] = []
         for placement, entry, attempt, inside in entries:
             held = self._hold(lane, placement, entry, now_ms, offset_ms)
-            held.attempt = attempt
-            if attempt > lane.record.limits.max_attempts:
+            held.attempt += attempt - 1
+            most = lane.record.limits.max_attempts
+            if attempt > most:
                 text = f"{attempt - 1} workers were lost while it was in their device process"
                 failures.append(Failure(held.number, ErrorKind.POISON.code, text, []))
-            elif inside:
-                self._suspects.append(held)
-            else:
+            elif not inside:
                 lane.waiting.append(held)
+            elif attempt < most:
+                self.suspects.accuse_together(held)
+            else:
+                self.suspects.accuse(held)
         return self.fail(failures)
 
     def inside(self, model: str) -> list[str]:
@@ -167,8 +177,8 @@ class Core:
         self.look_again_ms = None
         if not self.device_up or now_ms > self.fresh_until_ms:
             return []
-        if self._alone is not None or self._suspects:
-            return self._plan_alone(now_ms)
+        if self.suspects:
+            return self._plan_suspects(now_ms)
         if self.running is not None:
             return self._prepare_ahead(now_ms)
         direct = self._start_direct(now_ms)
@@ -178,15 +188,15 @@ class Core:
         run = self._start_prepared(now_ms)
         return prepares if run is None else [run, *prepares]
 
-    def _plan_alone(self, now_ms: float) -> list[Message]:
-        """Run suspects one at a time, with nothing else in the device process."""
-        if self._alone is None:
+    def _plan_suspects(self, now_ms: float) -> list[Message]:
+        """Run suspects group by group, with nothing else in the device process."""
+        if not self.suspects.is_inside:
             if self._loading_lanes():
                 return []  # a version that crashes while it loads must not take them along
             if any(held.phase in (Phase.PREPARING, Phase.PREPARED) for held in self.held.values()):
                 return []
-            self._alone = self._suspects.popleft()
-            return self._prepare(self._alone.lane, [self._alone], now_ms)
+            group = self.suspects.admit()
+            return self._prepare(group[0].lane, group, now_ms)
         run = self._start_prepared(now_ms) if self.running is None else None
         return [] if run is None else [run]
 
@@ -209,7 +219,7 @@ class Core:
             return None
         lane = min(lanes, key=lambda lane: lane.virtual_ms)
         limits = lane.record.limits
-        if self._alone is None:
+        if not self.suspects:
             company = Company(lane.preparing, lane.rate)
             wait_ms = linger_ms(lane.rows, now_ms, limits, lane.cost, company)
             if wait_ms > 0:
@@ -219,7 +229,7 @@ class Core:
         chosen = {(row.request, row.row) for row in batch.rows}
         lane.rows = [row for row in lane.rows if (row.request, row.row) not in chosen]
         requests = [self.held[number] for number in {row.request for row in batch.rows}]
-        release = "alone" if self._alone is not None else batch.release
+        release = "alone" if self.suspects.is_alone else batch.release
         running = self._begin(lane, batch.rows, requests, now_ms, release)
         return Run(running.number, lane.number, [(row.request, row.row) for row in batch.rows])
 
@@ -365,10 +375,8 @@ class Core:
             lane.waiting.remove(held)
         lane.held_rows -= held.weight
         held.weight = 0
-        if held is self._alone:
-            self._alone = None
-        elif held in self._suspects:
-            self._suspects.remove(held)
+        if self.suspects:
+            self.suspects.forget(held)
 
     # What goes wrong.
 
@@ -380,13 +388,41 @@ class Core:
             for held in self.held.values()
             if held.deadline_ms < now_ms and held.number not in on_device
         ]
-        dropped = [held.number for held in late if held.phase is not Phase.WAITING]
-        kind = ErrorKind.DEADLINE_EXCEEDED
-        failures = [
-            Failure(held.number, kind.code, "the deadline passed before it could run", [])
-            for held in late
-        ]
+        text = "the deadline passed before it could run"
+        return self._give_up(late, ErrorKind.DEADLINE_EXCEEDED, text)
+
+    def _give_up(
+        self, some: Sequence[Held], kind: ErrorKind, text: str
+    ) -> tuple[list[Message], list[Ended]]:
+        dropped = [held.number for held in some if held.phase is not Phase.WAITING]
+        failures = [Failure(held.number, kind.code, text, []) for held in some]
         return ([Drop(dropped)] if dropped else []), self.fail(failures)
+
+    def not_begun(self, model: str, taken_before_ms: float) -> list[str]:
+        """Requests of a model held for a while and not run yet, as members of `due`."""
+        on_device = self.running.requests if self.running is not None else frozenset()
+        return [
+            member(held.entry.tenant, held.entry.id)
+            for held in self.held.values()
+            if held.lane.model == model
+            and held.taken_ms < taken_before_ms
+            and held.number not in on_device
+        ]
+
+    def drop_closed(self, model: str, closed: Collection[str]) -> tuple[list[Message], list[Ended]]:
+        """Give up requests that somebody else has ended, unless they are on the device.
+
+        Their failures answer nobody: the gate is shut. They end the entries.
+        """
+        on_device = self.running.requests if self.running is not None else frozenset()
+        over = [
+            held
+            for held in self.held.values()
+            if held.lane.model == model
+            and held.number not in on_device
+            and member(held.entry.tenant, held.entry.id) in closed
+        ]
+        return self._give_up(over, ErrorKind.CANCELLED, "it is over")
 
     def overrun(self, now_ms: float) -> str | None:
         """Which stage has outrun its time limit, if any; the device process counts as hung then."""
@@ -399,6 +435,10 @@ class Core:
 
     def _loading_lanes(self) -> list[Lane]:
         return [lane for lane in self.lanes.values() if not lane.ready and not lane.refusal]
+
+    def count_inside(self) -> int:
+        """How many requests are in the device process."""
+        return sum(held.phase in (Phase.PREPARING, Phase.PREPARED) for held in self.held.values())
 
     def lose_device(self, kind: ErrorKind, message: str) -> list[Ended]:
         """The device process is gone: whatever was inside runs again, alone.
@@ -415,7 +455,7 @@ class Core:
         for lane in self.lanes.values():
             lane.ready = False
             lane.rows = []
-        culprit, self._alone = self._alone, None
+        culprit = self.suspects.lose()
         ended: list[Ended] = []
         for held in inside:
             if held.phase is Phase.PREPARING:
@@ -426,5 +466,5 @@ class Core:
             else:
                 held.start_over()
                 held.lane.weigh(held)
-                self._suspects.append(held)
+                self.suspects.accuse(held)
         return ended

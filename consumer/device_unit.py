@@ -6,17 +6,16 @@ calls the core under it, since a hand-over through a queue costs a tenth of a mi
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ..broker import requests
 from ..broker.commands import Command
 from ..broker.interface import Executor
 from ..service.lifecycle import guarded_thread
 from ..wire.deployment import VersionRecord
-from ..wire.errors import ErrorBody, ErrorKind, ProtocolError, ServerError
+from ..wire.errors import ErrorBody, ErrorKind, ProtocolError
 from ..wire.keys import ModelKeys
 from ..wire.work import WorkEntry
 from .blobs import Placed, failures_of
@@ -26,7 +25,7 @@ from .frames import ChannelClosedError
 from .held import Ended, Lane, Placement, RecoveredEntry
 from .link import Link
 from .protocol import Adjust, Load, Message, Ready, Refused, Stop, Unload
-from .settling import finish_item
+from .settler import Settler
 
 _DEVICE_BACK_OFF_S = (0.1, 10.0)
 _HEALTHY_MS = 60_000
@@ -86,10 +85,9 @@ class DeviceUnit:
         self._context = worker.context
         self._lock = worker.lock
         self._changed = worker.changed
-        self._keys: dict[str, ModelKeys] = {}  # of the device thread, by model
         self._python = python
         self._over = threading.Event()  # nobody needs this unit any more
-        self._settle_executor = worker.connect("settle")
+        self._settler = Settler(worker, worker.connect("settle"))
         self._thread = guarded_thread("device", self._run, worker.fail)
 
     def start(self) -> None:
@@ -138,8 +136,10 @@ class DeviceUnit:
     # The device thread.
 
     def _run(self) -> None:
-        with self._settle_executor:
+        try:
             self._device_loop()
+        finally:
+            self._settler.close()
 
     def _is_over(self) -> bool:
         return self._worker.stopping.is_set() or (self._over.is_set() and not self.unsettled)
@@ -185,9 +185,8 @@ class DeviceUnit:
         reason = link.end(JOIN_S)
         kind = ErrorKind.TIME_LIMIT if limited else ErrorKind.POISON
         with self._lock:
-            before = len(self.core.held)
+            suspects = self.core.count_inside()
             ended = self.core.lose_device(kind, f"it ended the device process: {reason}")
-            suspects = before - sum(1 for h in self.core.held.values() if h.attempt == 1)
         self._context.events.emit("device.lost", pid=link.pid, reason=reason, suspects=suspects)
         self.settle(ended)
         return bool(ended)
@@ -258,12 +257,7 @@ class DeviceUnit:
             self.settling = len(batch)
         if not batch:
             return
-        left: list[Ended] = []
-        by_model: dict[str, list[Ended]] = {}
-        for one in batch:
-            by_model.setdefault(one.held.lane.model, []).append(one)
-        for model, some in by_model.items():
-            left += self._settle_model(self._keys_of(model), some)
+        left = self._settler.settle(batch)
         unsettled = {one.held.number for one in left}
         with self._lock:
             self.core.forget_settled(one.held for one in batch if one.held.number not in unsettled)
@@ -279,27 +273,6 @@ class DeviceUnit:
         with self._lock:
             self.unsettled += ended
             self.wake()
-
-    def _keys_of(self, model: str) -> ModelKeys:
-        keys = self._keys.get(model)
-        if keys is None:
-            keys = self._keys[model] = ModelKeys(self._context.settings.namespace, model)
-        return keys
-
-    def _settle_model(self, keys: ModelKeys, ended: list[Ended]) -> list[Ended]:
-        worker = self._worker
-        items = [finish_item(one, keys, worker.name, worker.server_offset_ms) for one in ended]
-        done = 0
-        try:
-            for some in requests.split_finish(items):
-                finish = requests.finish(keys, worker.name, some)
-                self._context.faults.reach("worker.before_finish")
-                self._settle_executor.run_all([finish, *worker.inside_note(keys)])
-                self._context.faults.reach("worker.after_finish")
-                done += len(some)
-        except ServerError as error:
-            self._context.outage.begins(error)
-        return ended[done:]
 
     # Called by other threads; the lock is held.
 
@@ -338,6 +311,12 @@ class DeviceUnit:
         stage = self.core.overrun(now_ms)
         if stage is not None:
             self.kill(f"{stage} took longer than its limit")
+        self.hand_over(ended)
+
+    def drop_closed(self, model: str, closed: Collection[str]) -> None:
+        """Give up what somebody else has ended."""
+        messages, ended = self.core.drop_closed(model, closed)
+        self.send(messages)
         self.hand_over(ended)
 
     def kill(self, reason: str) -> None:

@@ -47,7 +47,7 @@ class Held:
     deadline_ms: float
     weight: int = 0  # rows that it counts for against room; `Lane.weigh` keeps it
     phase: Phase = Phase.WAITING
-    attempt: int = 1
+    attempt: int = 1  # runs, this one included; `entry.attempt` counts those before this worker
     lengths: Sequence[int] = ()
     rows_left: int = 0
     started_ms: float = 0.0

@@ -23,6 +23,7 @@ from ..service.settings import Settings
 from ..wire.deployment import Deployment, VersionRecord
 from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys
+from .closed import ClosedWatch
 from .context import Devices, WorkerContext
 from .device_command import device_command
 from .environment import Interpreters
@@ -101,6 +102,7 @@ class Keeper:
         self._intakes: dict[str, tuple[threading.Thread, threading.Event]] = {}
         self._executor = worker.connect("keeper")
         self._recovery = Recovery(worker, self._executor, self._context)
+        self._closed = ClosedWatch(worker, self._executor, self._context.settings.namespace)
         self._deployments: dict[str, Deployment] = {}
         self._has_looked = False  # at the deploy records
         self._nonces: dict[str, str] = {}
@@ -122,8 +124,9 @@ class Keeper:
                 now_ms = worker.now_ms()
                 if now_ms >= next_refresh_ms:
                     next_refresh_ms = now_ms + self._context.settings.refresh_ms
-                    self._guarded_refresh()
+                    self._guarded(lambda: self._refresh(self._executor))
                 self._recovery.tick(self._deployments, list(self._lanes.values()))
+                self._guarded(lambda: self._closed.tick(self._deployments, worker.now_ms()))
                 worker.watch_limits()
                 self._report_ready()
                 stop.wait(_TICK_S)
@@ -142,17 +145,22 @@ class Keeper:
         worker = self._worker
         return stop.is_set() or worker.heart.fenced.is_set() or worker.failure is not None
 
-    def _guarded_refresh(self) -> None:
+    def _guarded(self, action: Callable[[], bool]) -> None:
+        """Run an action of the keeper, which says whether the server was asked.
+
+        A server that is away is reported once and waited for.
+        """
         try:
-            self._refresh(self._executor)
+            asked = action()
         except DeniedError:
             raise
         except ServerError as error:
             self._context.outage.begins(error)
         else:
-            self._context.outage.ends()
+            if asked:
+                self._context.outage.ends()
 
-    def _refresh(self, executor: Executor) -> None:
+    def _refresh(self, executor: Executor) -> bool:
         self._worker.measure_server_offset(executor)
         namespace = self._context.settings.namespace
         names = [
@@ -167,9 +175,13 @@ class Keeper:
             if deployment is not None:
                 deployments[name] = deployment
         self._deployments = deployments
+        self._worker.on_hold = frozenset(
+            name for name, deployment in deployments.items() if deployment.intake == "hold"
+        )
         self._match_lanes(deployments)
         self._announce(deployments)
         self._has_looked = True
+        return True
 
     def _read_record(self, model: str, raw: Mapping[str, bytes]) -> Deployment | None:
         """The deploy record of a model; one that cannot be read concerns no other model."""

@@ -24,6 +24,17 @@ from .stream_order import placement_of
 
 # Looks at the beats that lie further apart than this count as an interruption.
 _CONTACT_BEATS = 2.0
+_LOOKS_A_BEAT = 4
+_PEERS_FEW = 8
+
+
+def round_of(beat_ms: float, peers: int) -> float:
+    """How long to wait between two looks, with so many peers that look as well.
+
+    The look decides how late a death is noticed beyond its lease. Where many look, each does so
+    less often: any one of them is enough.
+    """
+    return beat_ms * min(1.0, max(1, peers / _PEERS_FEW) / _LOOKS_A_BEAT)
 
 
 class Heir(Protocol):
@@ -31,8 +42,8 @@ class Heir(Protocol):
 
     name: str
 
-    def room_of(self, lane: Lane) -> int:
-        """Rows that the lane may take now."""
+    def room_for_lost(self, lane: Lane) -> int:
+        """Rows that the lane may take over now."""
 
     def hold_recovered(self, lane: Lane, entries: Sequence[RecoveredEntry]) -> None:
         """Take entries over."""
@@ -59,7 +70,8 @@ class Recovery:
         self._watch: LivenessWatch[tuple[ModelKeys, str]] = LivenessWatch(
             settings.lease_ms, _CONTACT_BEATS * settings.beat_ms
         )
-        self._round_ms = min(settings.recover_ms, settings.beat_ms)
+        self._beat_ms = settings.beat_ms
+        self._recover_ms = settings.recover_ms
         self._next_ms = 0.0
         self._jitter = Random(heir.name)  # noqa: S311 - spreads peers, guards nothing
 
@@ -74,62 +86,72 @@ class Recovery:
         now_ms = self._heir.now_ms()
         if now_ms < self._next_ms:
             return
-        self._next_ms = now_ms + self._round_ms * self._jitter.uniform(0.8, 1.0)
         try:
-            self.bury_the_dead(list(deployments))
-            self.take_over(deployments, lanes)
+            peers, lost = self.look(list(deployments))
+            for model, gone in lost.items():
+                self._take_over_model(deployments[model], lanes, gone)
         except DeniedError:
             raise
         except ServerError as error:
+            peers = 0
             self._watch.interrupt()
             self._context.outage.begins(error)
+        round_ms = min(self._recover_ms, round_of(self._beat_ms, peers))
+        self._next_ms = now_ms + round_ms * self._jitter.uniform(0.8, 1.0)
 
-    def bury_the_dead(self, models: Sequence[str]) -> None:
+    def look(self, models: Sequence[str]) -> tuple[int, dict[str, list[str]]]:
         """Look at all beat counters once, and bury those that have stood still for a lease.
+
+        Returns how many peers there are, and who is lost of which model.
 
         Raises:
             ServerError: the server failed.
         """
         keys = [ModelKeys(self._namespace, model) for model in models]
         answers = self._executor.run_all(
-            [fleet.server_info(), *(fleet.beat_counters(key) for key in keys)]
+            [
+                fleet.server_info(),
+                *(fleet.beat_counters(key) for key in keys),
+                *(fleet.lost(key) for key in keys),
+            ]
         )
+        beats, lost = answers[1 : 1 + len(keys)], answers[1 + len(keys) :]
         counters: dict[tuple[ModelKeys, str], float] = {
             (key, worker): counter
-            for key, found in zip(keys, answers[1:], strict=True)
+            for key, found in zip(keys, beats, strict=True)
             for worker, counter in found.items()
             if worker != self._heir.name
         }
+        gone = {key.model: names for key, names in zip(keys, lost, strict=True) if names}
         dead = self._watch.look(counters, self._heir.now_ms(), answers[0].run_id)
         for (key, worker), counter in dead.items():
             self._context.faults.reach("worker.before_bury")
             if self._executor.run(fleet.bury(key, worker, counter)):
+                gone.setdefault(key.model, []).append(worker)
                 self._context.events.emit("worker.buried", worker=worker, model=key.model)
+        return len({worker for _, worker in counters}), gone
 
-    def take_over(self, deployments: Mapping[str, Deployment], lanes: Sequence[Lane]) -> None:
-        """Take over what lost workers had taken, as far as there is room.
-
-        Raises:
-            ServerError: the server failed.
-        """
-        for model, deployment in deployments.items():
-            keys = ModelKeys(self._namespace, model)
-            for gone in self._executor.run(fleet.lost(keys)):
-                for lane in lanes:
-                    if lane.model == model:
-                        self._take_over_lane(keys, lane, gone)
-                streams = [
-                    stream
-                    for record in deployment.versions.values()
-                    for stream in fleet.queue_streams(keys, record)
-                ]
-                self._context.faults.reach("worker.before_retire")
-                if self._executor.run(fleet.retire(keys, gone, streams)):
-                    self._context.events.emit("worker.forgotten", worker=gone, model=model)
+    def _take_over_model(
+        self, deployment: Deployment, lanes: Sequence[Lane], lost: Sequence[str]
+    ) -> None:
+        """Take over what lost workers of a model had taken, as far as there is room."""
+        keys = ModelKeys(self._namespace, deployment.model)
+        streams = [
+            stream
+            for record in deployment.versions.values()
+            for stream in fleet.queue_streams(keys, record)
+        ]
+        for gone in lost:
+            for lane in lanes:
+                if lane.model == deployment.model:
+                    self._take_over_lane(keys, lane, gone)
+            self._context.faults.reach("worker.before_retire")
+            if self._executor.run(fleet.retire(keys, gone, streams)):
+                self._context.events.emit("worker.forgotten", worker=gone, model=keys.model)
 
     def _take_over_lane(self, keys: ModelKeys, lane: Lane, gone: str) -> None:
         for stream in fleet.queue_streams(keys, lane.record):
-            room = self._heir.room_of(lane)
+            room = self._heir.room_for_lost(lane)
             if room <= 0:
                 return
             command = requests.recover(keys, self._heir.name, gone, stream, room)

@@ -6,7 +6,7 @@ This is done for every request, so what is built here is built by place and look
 import orjson
 
 from ..broker.requests import FinishItem
-from ..wire.errors import ErrorBody, kind_of
+from ..wire.errors import ErrorBody, ErrorKind, kind_of
 from ..wire.keys import ModelKeys
 from ..wire.limits import INLINE_BYTES_DEFAULT, RESEND_WINDOW_MS
 from ..wire.references import BLOB
@@ -21,6 +21,7 @@ from ..wire.reply import (
 )
 from ..wire.states import State
 from .held import Ended, Held
+from .retrying import final_kind, is_given_up
 
 # One in so many answers leaves a line in the journal; errors always do.
 _JOURNAL_EVERY = 100
@@ -33,11 +34,13 @@ def finish_item(ended: Ended, keys: ModelKeys, worker: str, offset_ms: float) ->
     entry, limits = held.entry, held.lane.record.limits
     receipt = _receipt(ended, worker, offset_ms)
     outputs = b""
+    is_dead = False
     if answer is not None:
         status = _OK
         reply, outputs = _answer(held, answer.outputs, keys, receipt)
     else:
         error = _error_body(ended)
+        is_dead = is_given_up(error.kind)
         status = status_of(error.kind).value
         reply = encode_error(_envelope(held), error, receipt)
     sampled = answer is None or held.number % _JOURNAL_EVERY == 0
@@ -55,6 +58,7 @@ def finish_item(ended: Ended, keys: ModelKeys, worker: str, offset_ms: float) ->
         _journal_line(ended, status, receipt) if sampled else b"",
         outputs,
         entry.inputs_at == BLOB,
+        is_dead,
     )
 
 
@@ -70,7 +74,11 @@ def _answer(held: Held, outputs: bytes, keys: ModelKeys, receipt: Receipt) -> tu
 def _error_body(ended: Ended) -> ErrorBody:
     failure = ended.failure
     assert failure is not None
-    return ErrorBody(kind_of(failure.code), failure.message, tuple(failure.rows))
+    kind, message = final_kind(ended), failure.message
+    if kind is ErrorKind.ATTEMPTS_EXHAUSTED:
+        last = kind_of(failure.code).label
+        message = f"{ended.held.entry.attempt} attempts failed; the last, {last}: {message}"
+    return ErrorBody(kind, message, tuple(failure.rows))
 
 
 def _envelope(held: Held) -> Envelope:

@@ -6,7 +6,7 @@ limits.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum
 from itertools import count
 from pathlib import Path
@@ -51,6 +51,7 @@ class Worker:
         self.stopping = threading.Event()
         self._inside_told: dict[str, list[str]] = {}  # guarded by lock
         self.taking = True  # only ever goes to False
+        self.on_hold: frozenset[str] = frozenset()  # models of which nothing is taken; replaced
         self.server_offset_ms = 0.0  # server time minus monotonic time
         self.failure: BaseException | None = None
         self._leaving: list[DeviceUnit] = []  # the keeper's
@@ -173,7 +174,7 @@ class Worker:
     def _find_room(self, model: str) -> Offer:
         if not self.taking or self.now_ms() > self._fresh_until_ms:
             return Offer((), crowded=True)
-        if not self.heart.has_joined(model):
+        if model in self.on_hold or not self.heart.has_joined(model):
             return Offer((), crowded=True)
         ready = 0
         lanes: list[tuple[Lane, int]] = []
@@ -200,11 +201,25 @@ class Worker:
             if unit is not None:
                 unit.refuse(lane, refused)
 
-    def room_of(self, lane: Lane) -> int:
-        """Rows that a lane may take now."""
+    def room_for_lost(self, lane: Lane) -> int:
+        """Rows that a lane may take over from lost workers now."""
         with self.lock:
             unit = self.unit_of(lane)
-            return unit.core.room(lane) if unit is not None and self.taking else 0
+            if unit is None or not self.taking or lane.model in self.on_hold:
+                return 0
+            return unit.core.room_for_lost(lane) if self.now_ms() <= self._fresh_until_ms else 0
+
+    def held_since(self, model: str, taken_before_ms: float) -> list[str]:
+        """Requests of a model held for a while and not run yet, as members of `due`."""
+        with self.lock:
+            units = self.units
+            return [one for unit in units for one in unit.core.not_begun(model, taken_before_ms)]
+
+    def drop_closed(self, model: str, closed: Collection[str]) -> None:
+        """Give up what somebody else has ended: cancelled, expired, answered by another."""
+        with self.lock:
+            for unit in self.units:
+                unit.drop_closed(model, closed)
 
     def hold_recovered(self, lane: Lane, entries: Sequence[RecoveredEntry]) -> None:
         """Take over what a lost worker had taken."""

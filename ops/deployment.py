@@ -237,7 +237,8 @@ def keys_to_remove(
     versions = require_deployment(keys.model, deploy_hash).versions.values()
     streams = [stream for record in versions for stream in fleet.queue_streams(keys, record)]
     bells = [keys.bell(record.version) for record in versions]
-    return [*streams, *bells, *(keys.ingress(tenant) for tenant in tenants)]
+    ingress = [keys.ingress(tenant) for tenant in tenants]
+    return [*streams, *bells, *ingress, keys.later, keys.parked]
 
 
 def parse_overrides(assignments: Sequence[str]) -> dict[str, Any]:

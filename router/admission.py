@@ -135,4 +135,5 @@ def _place(
         request.inputs,
         b"",
         request.inputs_at or "",
+        request.delay_ms or 0,
     )

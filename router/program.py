@@ -21,9 +21,10 @@ from ..service.settings import Settings
 from ..wire.errors import ServerError
 from ..wire.keys import ModelKeys
 from .admission import Situation
+from .mending import Mending
 from .pace import Pace
 from .pump import BLOCK_MS, STREAMS_MAX, Pump, PumpStep
-from .sweeping import answer_abandoned, remove_buckets, sweep_overdue
+from .sweeping import answer_abandoned, promote_ripe, remove_buckets, sweep_overdue
 from .view import FleetView, UnservedWatch, read_view
 
 _PUMP_TIMEOUT_S = BLOCK_MS / 1000 + 10
@@ -68,6 +69,7 @@ class RouterProgram:
         self._paces: Mapping[str, Pace] = {}
         self._steps: dict[PumpGroup, PumpStep] = {}
         self._watch = UnservedWatch(settings.no_worker_ms)
+        self._mending = Mending(events, lambda: token_hex(4))
         self._pumps: dict[PumpGroup, tuple[threading.Thread, threading.Event]] = {}
         self._refresh_now = threading.Event()
         self._failure: BaseException | None = None
@@ -123,6 +125,8 @@ class RouterProgram:
     def _refresh(self, executor: Executor, stop: StopSignal) -> None:
         view = read_view(executor, self._settings.namespace)
         now_ms = self._clock.monotonic_ms()
+        if self._mending.look(executor, view, now_ms):
+            view = read_view(executor, self._settings.namespace)
         self._report_changes(view)
         self._abandoned = self._watch.observe(view, now_ms)
         self._paces = {
@@ -172,6 +176,7 @@ class RouterProgram:
     def _sweep(self, executor: Executor) -> None:
         self._faults.reach("router.before_sweep")
         for model in self._view.models.values():
+            promote_ripe(executor, model)
             sweep_overdue(executor, model)
 
     def _answer_abandoned(self, executor: Executor) -> None:

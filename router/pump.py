@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, groupby
 
-from ..broker import requests
+from ..broker import fleet, requests
 from ..broker.interface import Executor
 from ..broker.requests import Accepted, AcceptItem, Entry
 from ..service.fault_points import FaultPoints
@@ -12,7 +12,9 @@ from ..wire.errors import ErrorBody, ErrorKind, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.limits import ACCEPT_ITEMS_MAX
 from ..wire.reply import Envelope
+from ..wire.request import cancelled_id
 from .admission import Situation, admit, envelope_of, refuse
+from .sweeping import CANCELLED, end_requests
 
 # Blocking on more streams makes each add dearer for the server (measured: 4 × 145 streams, 356 µs).
 STREAMS_MAX = 8
@@ -23,6 +25,8 @@ _READ_BYTES = 16 * 1024 * 1024
 _ACCEPT_BYTES = 4 * 1024 * 1024
 _STALE_TRIES = 3
 _BURST_MIN = 4.0
+# A router reads at least once a second while it lives.
+_FORGET_ROUTER_MS = 60_000
 _BURST_SMOOTH = 0.1
 
 
@@ -60,9 +64,26 @@ class PumpStep:
         Raises:
             ServerError: the server failed; what was not finished stays pending for the next pass.
         """
-        for some in _cut(entries):
+        for takes_back, some in _cut(entries):
             self._faults.reach("router.after_read")
-            self._handle_some(tenant, some)
+            if takes_back:
+                self._cancel(tenant, some)
+            else:
+                self._handle_some(tenant, some)
+
+    def _cancel(self, tenant: str, entries: Sequence[Entry]) -> None:
+        """Answer `cancelled` for what is open; an id that is not leaves no trace."""
+        situation = self._situation()
+        if situation is None:
+            return
+        named = [(request_id, flat) for _, flat in entries if (request_id := _cancelled(flat))]
+        envelopes = [
+            envelope_of(request_id, tenant, self._keys.model, flat or ())
+            for request_id, flat in named
+        ]
+        end_requests(self._executor, situation.model, envelopes, CANCELLED)
+        stream = self._keys.ingress(tenant)
+        self._executor.run_all(requests.drop_ingress(stream, [entry_id for entry_id, _ in entries]))
 
     def _handle_some(self, tenant: str, entries: Sequence[Entry]) -> None:
         for _ in range(_STALE_TRIES):
@@ -176,6 +197,7 @@ class Pump:
     ) -> None:
         self._reader = reader
         self._step = step
+        self._keys = keys
         self._tenant_of = {keys.ingress(tenant): tenant for tenant in tenants}
         self._router = router
         self._entry_bytes = _READ_BYTES / _READ_COUNT  # mean of one entry, slow to fall
@@ -241,6 +263,7 @@ class Pump:
             entries = self._reader.run(command)
             claimed += len(entries)
             self._step.handle(tenant, entries)
+            self._reader.run(fleet.prune_routers(self._keys, tenant, _FORGET_ROUTER_MS))
         return claimed
 
     def _handle(self, streams: list[tuple[str, list[Entry]]]) -> int:
@@ -259,11 +282,23 @@ def _size(entries: Iterable[Entry]) -> int:
     return sum(map(len, chain.from_iterable(flat or () for _, flat in entries)))
 
 
-def _cut(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-    """Cut entries into accept calls of at most 64 items and 4 MB; a larger entry goes alone."""
-    for at in range(0, len(entries), ACCEPT_ITEMS_MAX):
-        some = entries[at : at + ACCEPT_ITEMS_MAX]
-        yield from [some] if _size(some) <= _ACCEPT_BYTES else _cut_by_size(some)
+def _cancelled(flat: Sequence[bytes] | None) -> str | None:
+    """The id that an entry takes back, if it is such an entry."""
+    return cancelled_id(flat) if flat is not None and b"cancel" in flat else None
+
+
+def _cut(entries: Sequence[Entry]) -> Iterator[tuple[bool, Sequence[Entry]]]:
+    """Cut entries into calls, in their order, and say which take requests back.
+
+    At most 64 items and 4 MB an accept call; a larger entry goes alone. What takes back is kept
+    apart, since it must neither overtake the request that it means nor meet a later one.
+    """
+    for takes_back, group in groupby(entries, lambda entry: _cancelled(entry[1]) is not None):
+        alike = list(group)
+        for at in range(0, len(alike), ACCEPT_ITEMS_MAX):
+            some = alike[at : at + ACCEPT_ITEMS_MAX]
+            is_small = takes_back or _size(some) <= _ACCEPT_BYTES
+            yield from ((takes_back, part) for part in ([some] if is_small else _cut_by_size(some)))
 
 
 def _cut_by_size(entries: Iterable[Entry]) -> list[list[Entry]]:

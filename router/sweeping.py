@@ -1,15 +1,17 @@
-"""Sweeping: answers for requests that no worker will answer. Any router does it; none needs a lock.
+"""Sweeping: answers for requests that no worker will answer, and queues for those whose time came.
 
-The gate inside `finish` makes it safe for all routers to sweep at once.
+Any router does it; none needs a lock. The gate inside `finish` makes it safe for all to sweep at
+once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from ..broker import fleet, requests
+from ..broker import fleet, later, requests
 from ..broker.interface import Executor
+from ..broker.later import Promoted, RipeItem
 from ..broker.requests import Finished, FinishItem
 from ..wire.codec import JSON
-from ..wire.deployment import Limits
+from ..wire.deployment import Deployment
 from ..wire.errors import ErrorBody, ErrorKind
 from ..wire.keys import ModelKeys
 from ..wire.limits import FINISH_ITEMS_MAX, RESEND_WINDOW_MS
@@ -18,29 +20,30 @@ from .admission import envelope_of
 from .view import ModelView
 
 _START = "-"
+_PROMOTE_COUNT = 64
+CANCELLED = ErrorBody(ErrorKind.CANCELLED, "the caller took the request back")
+_GONE = ErrorBody(ErrorKind.UNKNOWN_VERSION, "its version was taken out of service meanwhile")
+_OVERDUE = ErrorBody(ErrorKind.DEADLINE_EXCEEDED, "the deadline passed before an answer was ready")
 
 
 def sweep_overdue(executor: Executor, view: ModelView) -> int:
     """Answer the requests of a model that are past their deadline; returns how many."""
-    keys, limits = view.keys, view.deployment.limits
-    error = ErrorBody(ErrorKind.DEADLINE_EXCEEDED, "the deadline passed before an answer was ready")
+    keys = view.keys
     answered = 0
     while True:
         overdue = executor.run(requests.overdue(keys, FINISH_ITEMS_MAX))
-        items = [
-            _ended(
-                Envelope(id=request_id, tenant=tenant, accept=JSON, model=keys.model), error, limits
-            )
+        envelopes = [
+            Envelope(id=request_id, tenant=tenant, accept=JSON, model=keys.model)
             for tenant, request_id in overdue
         ]
-        answered += _finish(executor, keys, items)
+        answered += end_requests(executor, view, envelopes, _OVERDUE)
         if len(overdue) < FINISH_ITEMS_MAX:
             return answered
 
 
 def answer_abandoned(executor: Executor, view: ModelView, version: str) -> int:
     """Answer `no_worker` to what waits for a version that nobody serves; returns how many."""
-    keys, limits = view.keys, view.deployment.limits
+    keys = view.keys
     error = ErrorBody(
         ErrorKind.NO_WORKER, f"no live worker serves {keys.model}/{version}", retry_after_ms=1000
     )
@@ -48,17 +51,65 @@ def answer_abandoned(executor: Executor, view: ModelView, version: str) -> int:
     answered = 0
     for stream in fleet.queue_streams(keys, record):
         for entries in _pages(executor, stream):
-            items = [
-                _ended(
-                    envelope_of(fields[1].decode(), fields[3].decode(), keys.model, fields),
-                    error,
-                    limits,
-                )
-                for _, fields in entries
-                if fields is not None and fields[0] == b"id" and fields[2] == b"tenant"
-            ]
-            answered += _finish(executor, keys, items)
+            answered += end_requests(executor, view, _envelopes(keys, entries), error)
     return answered
+
+
+def _envelopes(keys: ModelKeys, entries: Iterable[requests.Entry]) -> list[Envelope]:
+    """Of work entries, as far as a router wrote them."""
+    return [
+        envelope_of(fields[1].decode(), fields[3].decode(), keys.model, fields)
+        for _, fields in entries
+        if fields is not None and fields[0] == b"id" and fields[2] == b"tenant"
+    ]
+
+
+def promote_ripe(executor: Executor, view: ModelView) -> int:
+    """Move parked requests whose time has come to their queues; returns how many were moved."""
+    moved = 0
+    while True:
+        items = executor.run(later.ripe(view.keys, _PROMOTE_COUNT))
+        outcomes = _promote(executor, view, items)
+        stale = [
+            item for item, outcome in zip(items, outcomes, strict=True) if outcome is Promoted.STALE
+        ]
+        outcomes += _promote_elsewhere(executor, view, stale)
+        moved += outcomes.count(Promoted.MOVED)
+        # Where not even the other places are there, the next sweep finds them mended.
+        if len(items) < _PROMOTE_COUNT or outcomes.count(Promoted.STALE) > len(stale):
+            return moved
+
+
+def _promote(executor: Executor, view: ModelView, items: Sequence[RipeItem]) -> list[Promoted]:
+    return executor.run(later.promote(view.keys, items)) if items else []
+
+
+def _promote_elsewhere(
+    executor: Executor, view: ModelView, stale: Sequence[RipeItem]
+) -> list[Promoted]:
+    """Move requests whose queue is gone.
+
+    Those that insist on a version that is gone get an error, and their entries, closed now, end.
+    """
+    keys, deployment = view.keys, view.deployment
+    placed = {item: other for item in stale if (other := elsewhere(item, keys, deployment))}
+    homeless = [item for item in stale if item not in placed]
+    envelopes = [
+        Envelope(id=item.request_id, tenant=item.tenant, accept=JSON, model=keys.model)
+        for item in homeless
+    ]
+    end_requests(executor, view, envelopes, _GONE)
+    return _promote(executor, view, [*placed.values(), *homeless])
+
+
+def elsewhere(item: RipeItem, keys: ModelKeys, deployment: Deployment) -> RipeItem | None:
+    """Another place for a parked request; None where the version that it names is gone."""
+    record = deployment.versions.get(item.version or deployment.stable)
+    if record is None:
+        return None
+    _, priority, edge = item.queue.rsplit(":", 2)
+    queue = keys.queue(record.version, priority, record.bucket_of(int(edge)))
+    return item._replace(queue=queue, bell=keys.bell(record.version))
 
 
 def remove_buckets(executor: Executor, view: ModelView) -> int:
@@ -82,24 +133,29 @@ def _pages(executor: Executor, stream: str) -> Iterator[list[requests.Entry]]:
         start = "(" + entries[-1][0].decode()
 
 
-def _ended(envelope: Envelope, error: ErrorBody, limits: Limits) -> FinishItem:
-    return FinishItem(
-        stream="",
-        entry_id=b"",
-        tenant=envelope.tenant,
-        request_id=envelope.id,
-        reply=encode_error(envelope, error),
-        status=status_of(error.kind).value,
-        result_ttl_ms=limits.result_ttl_ms,
-        tombstone_ttl_ms=limits.result_ttl_ms + limits.timeout_ms + RESEND_WINDOW_MS,
-        has_blob=True,  # perhaps: it is removed unseen
-    )
-
-
-def _finish(executor: Executor, keys: ModelKeys, items: list[FinishItem]) -> int:
+def end_requests(
+    executor: Executor, view: ModelView, envelopes: Sequence[Envelope], error: ErrorBody
+) -> int:
+    """Answer requests with an error, those that are open; returns how many were."""
+    result_ttl_ms = view.deployment.limits.result_ttl_ms
+    items = [
+        FinishItem(
+            stream="",
+            entry_id=b"",
+            tenant=envelope.tenant,
+            request_id=envelope.id,
+            reply=encode_error(envelope, error),
+            status=status_of(error.kind).value,
+            result_ttl_ms=result_ttl_ms,
+            # `finish` adds what is left until the deadline.
+            tombstone_ttl_ms=result_ttl_ms + RESEND_WINDOW_MS,
+            has_blob=True,  # perhaps: it is removed unseen
+        )
+        for envelope in envelopes
+    ]
     outcomes = [
         outcome
         for some in requests.split_finish(items)
-        for outcome in executor.run(requests.finish(keys, "", some))
+        for outcome in executor.run(requests.finish(view.keys, "", some))
     ]
     return outcomes.count(Finished.ANSWERED)

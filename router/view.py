@@ -17,9 +17,13 @@ _MEMORY_SHARE_MAX = 0.8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelView:
-    """One deployed model: its record, its tenants, and the versions that live workers serve."""
+    """One deployed model: its record, its tenants, and the versions that live workers serve.
+
+    `record` is the deploy hash as it lies on the server, `deployment` what it says.
+    """
 
     keys: ModelKeys
+    record: Mapping[str, bytes]
     deployment: Deployment
     tenants: tuple[str, ...]
     served: frozenset[str]
@@ -59,20 +63,22 @@ def read_view(executor: Executor, namespace: str) -> FleetView:
 
 
 def _read_model(executor: Executor, keys: ModelKeys) -> ModelView | None:
-    deployment, tenants, workers, open_requests = executor.run_all(
+    record, tenants, workers, open_requests = executor.run_all(
         [
-            fleet.deployment(keys),
+            fleet.deploy_hash(keys),
             fleet.tenants(keys),
             fleet.living(keys),
             requests.open_requests(keys),
         ]
     )
+    deployment = Deployment.from_hash(keys.model, record)
     if deployment is None:
         return None
     announced = executor.run_all([fleet.announcement(keys, worker) for worker in workers])
     served = {version for fields in announced for version in ready_versions(fields)}
     return ModelView(
         keys=keys,
+        record=record,
         deployment=deployment,
         tenants=tuple(tenants),
         served=frozenset(served),

@@ -42,6 +42,16 @@ EVENTS: dict[str, EventRow] = {
     "model.deployed": EventRow(
         INFO, "A new deploy record is in force in this process.", ("model", "version", "epoch")
     ),
+    "model.mended": EventRow(
+        WARNING,
+        "Streams or groups of a model were missing on the server and were made anew.",
+        ("model", "count"),
+    ),
+    "model.restored": EventRow(
+        ERROR,
+        "The server had lost a model's deploy record; it was put back as a router knew it.",
+        ("model",),
+    ),
     "worker.started": EventRow(INFO, "A worker announced itself.", ("worker",)),
     "worker.stopped": EventRow(INFO, "A worker took its leave.", ("worker", "reason")),
     "worker.fenced": EventRow(
@@ -85,6 +95,17 @@ EVENTS: dict[str, EventRow] = {
         ERROR,
         "A program that `up` started ended by itself; it is started again after `restart_ms`.",
         ("program", "pid", "exit_code", "restart_ms"),
+    ),
+    "request.retried": EventRow(
+        INFO,
+        "A request failed and runs again after a pause, as its caller asked.",
+        ("model", "attempt", "delay_ms"),
+    ),
+    "request.letter_refused": EventRow(
+        ERROR,
+        "The server would not take a dead letter; its request is not answered yet, and tried "
+        "again.",
+        ("model", "id"),
     ),
     "request.no_worker": EventRow(
         WARNING,

@@ -39,6 +39,7 @@ POINTS: Mapping[str, str] = {
     "worker.while_running": "a batch was sent to the device process",
     "worker.before_finish": "answers are there and not written yet",
     "worker.after_finish": "answers are written and not forgotten yet",
+    "worker.before_park": "a request that runs again later is not put aside yet",
     "worker.before_bury": "a peer was found dead and is not buried yet",
     "worker.after_recover": "entries of a lost worker were claimed and are not held yet",
     "worker.before_retire": "a lost worker is about to be forgotten",

@@ -181,7 +181,11 @@ class Settings:
         20_000, "how long stopping may take", "router", "consumer", "up", rule=_duration
     )
     recover_ms: int = _row(
-        1000, "how often a worker looks for what others lost", "consumer", "up", rule=_duration
+        1000,
+        "how often a worker looks for what others lost, at least",
+        "consumer",
+        "up",
+        rule=_duration,
     )
     no_worker_ms: int = _row(
         10_000,

@@ -72,9 +72,24 @@ class ModelKeys:
         return self.prefix + "journal"
 
     @cached_property
-    def control(self) -> str:
-        """Sharded channel of hints to routers and workers."""
-        return self.prefix + "ctl"
+    def dead(self) -> str:
+        """Stream of requests that were given up, with their inputs and the error."""
+        return self.prefix + "dead"
+
+    @cached_property
+    def later(self) -> str:
+        """Sorted set entry id in `parked` → server time (ms) at which it is moved to its queue."""
+        return self.prefix + "later"
+
+    @cached_property
+    def parked(self) -> str:
+        """Stream, without a group, of the bodies of delayed requests and retries."""
+        return self.prefix + "parked"
+
+    @cached_property
+    def undeployed(self) -> str:
+        """Mark of a model that was taken out of service, so that nobody brings it back."""
+        return self.prefix + "undeployed"
 
     def ingress(self, tenant: str) -> str:
         """Stream that a tenant's callers add to."""

@@ -34,6 +34,8 @@ TIMEOUT_MS_DEFAULT = 60_000
 TIMEOUT_MS_MAX = 3_600_000
 RESULT_TTL_MS_DEFAULT = 300_000
 RESULT_TTL_MS_MAX = 86_400_000
+DELAY_MS_MAX = 86_400_000
+RETRIES_MAX = 10
 REFUSAL_TTL_MS = 30_000
 # A client or proxy may send an entry again this long after the first try.
 RESEND_WINDOW_MS = 10_000
@@ -54,3 +56,6 @@ ERROR_MESSAGE_CHARACTERS_MAX = 500
 # An error names this many rows at fault; a request may have `ROWS_MAX` of them.
 ERROR_ROWS_MAX = 32
 JOURNAL_LINES_MAX = 100_000
+# Requests that were given up, with their inputs; the oldest go when these are reached.
+DEAD_BYTES_MAX = 64 * 1024 * 1024
+DEAD_LETTERS_MAX = 10_000

@@ -42,6 +42,8 @@ class Request(NamedTuple):
     traceparent: str | None = None
     inputs_at: str | None = None
     inputs_bytes: int | None = None
+    delay_ms: int | None = None
+    retries: int | None = None
     warnings: tuple[str, ...] = ()
 
     def to_fields(self) -> list[bytes]:
@@ -73,6 +75,8 @@ _SENT_FIELDS = (
     "traceparent",
     "inputs_at",
     "inputs_bytes",
+    "delay_ms",
+    "retries",
 )
 _SENT_DEFAULTS = {"content_type": JSON, "priority": "normal"}
 
@@ -158,6 +162,10 @@ def _read_traceparent(raw: bytes) -> str | None:
     return text if _TRACEPARENT.fullmatch(text) else None
 
 
+def _refuse_cancel(_: bytes) -> None:
+    raise _bad("cancel must be 1 and stand beside an id alone")
+
+
 _READ: dict[str, Callable[[bytes], Any]] = {
     "v": _read_choice("v", (str(limits.CONTRACT_VERSION),)),
     "id": _read_name("id"),
@@ -177,6 +185,9 @@ _READ: dict[str, Callable[[bytes], Any]] = {
     "inputs": bytes,
     "inputs_at": read_reference,
     "inputs_bytes": _read_int("inputs_bytes", 1, limits.INPUTS_BYTES_MAX),
+    "delay_ms": _read_int("delay_ms", 0, limits.DELAY_MS_MAX),
+    "retries": _read_int("retries", 0, limits.RETRIES_MAX),
+    "cancel": _refuse_cancel,
 }
 
 # Fields of the contract whose feature is not served yet. They are refused, not ignored: a caller
@@ -185,8 +196,6 @@ RESERVED = (
     "session",
     "end",
     "stream",
-    "delay_ms",
-    "retries",
     "callback",
 )
 _RESERVED = {name.encode(): name for name in RESERVED}
@@ -200,6 +209,17 @@ def find_id(flat: Sequence[bytes]) -> str | None:
     if len(found) != 1 or not is_name_bytes(found[0]):
         return None
     return found[0].decode()
+
+
+def cancelled_id(flat: Sequence[bytes]) -> str | None:
+    """The id that an ingress entry takes back; None for one that is no well-formed `cancel`.
+
+    Such an entry holds `id` and `cancel` = 1; whatever makes a request may not stand beside them.
+    """
+    given = dict(zip(flat[::2], flat[1::2], strict=False))
+    if given.get(b"cancel") != b"1" or b"inputs" in given or b"inputs_at" in given:
+        return None
+    return find_id(flat)
 
 
 _ENVELOPE_FIELDS = (b"accept", b"content_type", b"meta", b"traceparent")

@@ -24,6 +24,8 @@ _CARRIED = tuple(
         "meta",
         "traceparent",
         "inputs_bytes",
+        "version",
+        "retries",
     )
 )
 
@@ -32,7 +34,9 @@ class WorkEntry(NamedTuple):
     """One accepted request in a worker's hands.
 
     `deadline_ms` is server time; it is compared with the server's clock only. `entry_id` starts
-    with the server time of acceptance. `inputs` are empty as long as they lie at `inputs_at`.
+    with the server time at which it came into its stream. `inputs` are empty as long as they lie at
+    `inputs_at`. `version` is set where the caller named it, `retries` says how many are left, and
+    `attempt` counts the runs, this one included.
     """
 
     stream: str
@@ -53,6 +57,9 @@ class WorkEntry(NamedTuple):
     traceparent: str | None = None
     inputs_at: str | None = None
     inputs_bytes: int | None = None
+    version: str | None = None
+    retries: int = 0
+    attempt: int = 1
     warnings: tuple[str, ...] = ()
 
     @property
@@ -81,8 +88,9 @@ def _lines(raw: bytes) -> tuple[str, ...]:
 
 _READ: dict[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(("id", "tenant", "content_type", "accept", "outputs"), bytes.decode),
-    **dict.fromkeys(("truncate", "meta", "traceparent", "inputs_at"), bytes.decode),
+    **dict.fromkeys(("truncate", "meta", "traceparent", "inputs_at", "version"), bytes.decode),
     **dict.fromkeys(("result_ttl_ms", "timeout_ms", "rows", "inputs_bytes"), int),
+    **dict.fromkeys(("retries", "attempt"), int),
     **dict.fromkeys(("inputs", "parameters"), bytes),
     "warnings": _lines,
 }

@@ -5,22 +5,23 @@
 -- request and the end of the ingress entry must be one step: a router that dies in between would
 -- leave a request twice or not at all. Safe to repeat: a second call finds the request open.
 --
--- KEYS  1 ingress stream   2 due
+-- KEYS  1 ingress stream   2 due   3 later   4 parked
 --       then for each queue: queue stream, bell of its version
 --       then for each item: tombstone, reply key
 -- ARGV  1 backlog   2 number of queues   3 number of items   4 TTL of refusals, ms
 --       5 how far an entry id may lie ahead of the server's clock, ms
 --       then for each item: ingress entry id, member of due, number of its queue (0 = none),
---       time-out ms, refusal ('' = none), channel, number of fields and values that follow, these.
---       The last four of them are: deadline, '', inputs, the inputs ('' = copy from the ingress
---       entry), or in their place inputs_at, where they lie; the script fills in the deadline.
+--       time-out ms, refusal ('' = none), channel, delay ms before it may run, number of fields
+--       and values that follow, these. The last four of them are: deadline, '', inputs, the inputs
+--       ('' = copy from the ingress entry), or in their place inputs_at, where they lie; the script
+--       fills in the deadline. A delayed request is parked; its time-out begins after the delay.
 -- RESULT {number of open requests, outcome of each item}
 --       OK        accepted              DUP    open or finished already; joins that one
 --       REFUSED   refusal written       BUSY   backlog full; nothing written, entry kept
 --       LATE      its deadline is past  CLOCK  entry id lies ahead of the clock (both: kept)
 --       STALE     the queue is gone; read the deploy record again (kept)
 --       GONE      the ingress entry is no longer there
-local ingress, due = KEYS[1], KEYS[2]
+local ingress, due, later, parked = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local backlog, queues, items = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local refusal_ttl, ahead = ARGV[4], tonumber(ARGV[5])
 local time = redis.call('TIME')
@@ -58,11 +59,18 @@ local function ring(bell)
   if redis.call('LLEN', bell) == 0 then redis.call('RPUSH', bell, '1') end
 end
 
+local function park(start, queue, bell, first, last)
+  local entry = redis.call('XADD', parked, '*', 'queue', queue, 'bell', bell,
+    unpack(ARGV, first, last))
+  redis.call('ZADD', later, start, entry)
+end
+
 -- `a`: where the item's arguments start; `last`: the last of them.
 local function open_request(a, last, queue, bell)
   local entered = tonumber(string.match(ARGV[a], '^(%d+)'))
   if entered > now + ahead then return 'CLOCK' end
-  local deadline = math.min(entered, now) + tonumber(ARGV[a + 3])
+  local start = math.min(entered, now) + tonumber(ARGV[a + 6])
+  local deadline = start + tonumber(ARGV[a + 3])
   if deadline <= now then return 'LATE' end
   if ARGV[last] == '' then
     ARGV[last] = copied_inputs(ARGV[a])
@@ -71,19 +79,22 @@ local function open_request(a, last, queue, bell)
   if is_full(queue) then return 'BUSY' end
   ARGV[last - 2] = string.format('%d', deadline)
   if redis.call('ZADD', due, 'NX', deadline, ARGV[a + 1]) == 0 then return 'DUP' end
-  if not redis.call('XADD', queue, 'NOMKSTREAM', '*', unpack(ARGV, a + 7, last)) then
+  if start > now then
+    park(start, queue, bell, a + 8, last)
+  elseif redis.call('XADD', queue, 'NOMKSTREAM', '*', unpack(ARGV, a + 8, last)) then
+    ring(bell)
+  else
     redis.call('ZREM', due, ARGV[a + 1])
     return 'STALE'
   end
-  ring(bell)
   open = open + 1
   return 'OK'
 end
 
-local a, k = 6, 3 + 2 * queues
+local a, k = 6, 5 + 2 * queues
 for i = 1, items do
   local tombstone, reply = KEYS[k], KEYS[k + 1]
-  local last = a + 6 + tonumber(ARGV[a + 6])
+  local last = a + 7 + tonumber(ARGV[a + 7])
   local outcome
   -- Most often there is neither a tombstone nor an earlier refusal: one look tells.
   local found = redis.call('EXISTS', tombstone, reply) > 0
@@ -99,7 +110,7 @@ for i = 1, items do
       outcome = 'REFUSED'
     end
   else
-    local q = 1 + 2 * tonumber(ARGV[a + 2])
+    local q = 3 + 2 * tonumber(ARGV[a + 2])
     outcome = open_request(a, last, KEYS[q], KEYS[q + 1])
     if found and outcome == 'OK' then redis.call('DEL', reply) end
   end

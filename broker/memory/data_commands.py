@@ -184,6 +184,10 @@ def _srem(database: Database, args: Args) -> int:
     return len(gone)
 
 
+def _scard(database: Database, args: Args) -> int:
+    return len(database.find(args[0], set) or ())
+
+
 def _smembers(database: Database, args: Args) -> list[bytes]:
     return list(database.find(args[0], set) or ())
 
@@ -322,6 +326,7 @@ DATA_COMMANDS: Mapping[bytes, Handler] = {
     b"BLMOVE": _blmove,
     b"SADD": _sadd,
     b"SREM": _srem,
+    b"SCARD": _scard,
     b"SMEMBERS": _smembers,
     b"SISMEMBER": _sismember,
     b"HSET": _hset,

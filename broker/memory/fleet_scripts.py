@@ -127,8 +127,9 @@ def deploy(call: Call, keys: Keys, args: Args) -> Any:
     """Make a version the stable one of its model, with its streams and groups."""
     record, tenants = keys[0], int(args[3])
     version: list[Part] = [b"stable", args[0], b"version:" + args[0], args[1]]
-    _make_streams(call, keys[2 : 2 + tenants], "router")
-    _make_streams(call, keys[2 + tenants :], "worker")
+    call("DEL", keys[2])
+    _make_streams(call, keys[3 : 3 + tenants], "router")
+    _make_streams(call, keys[3 + tenants :], "worker")
     call("SADD", keys[1], *args[4 : 4 + tenants])
     call("HSETNX", record, "intake", "open")
     call("HSET", record, *version, "nonce", args[2])
@@ -202,15 +203,60 @@ def _has_work(call: Call, stream: bytes) -> bool:
 
 def undeploy(call: Call, keys: Keys, args: Args) -> Any:
     """Take a model out of service."""
-    open_requests = call("ZCARD", keys[1])
+    open_requests = call("ZCARD", keys[2])
     if open_requests > 0 and args[0] != b"1":
         return [0, open_requests]
-    call("DEL", *keys)
+    call("DEL", *keys[1:])
+    call("SET", keys[0], "1", "PX", args[1])
     return [1, open_requests]
+
+
+def mend(call: Call, keys: Keys, args: Args) -> Any:
+    """Make anew what is missing of a deployed model."""
+    record, tenants_key, mark, *streams = keys
+    count = int(args[2])
+    if call("EXISTS", mark):
+        return -2
+    epoch = call("HGET", record, "epoch")
+    if epoch is not None and epoch != args[0]:
+        return 0
+    if epoch is None:
+        call("HSET", record, *args[3 + count :])
+        call("HSET", record, "nonce", args[1])
+        call("HINCRBY", record, "epoch", 1)
+    if call("SCARD", tenants_key) == 0:
+        call("SADD", tenants_key, *args[3 : 3 + count])
+    lacking = [stream for stream in streams if not _has_group(call, stream)]
+    for stream in lacking:
+        group = "router" if stream in streams[:count] else "worker"
+        call("XGROUP", "CREATE", stream, group, "0", "MKSTREAM")
+    return -1 if epoch is None else len(lacking)
+
+
+def _has_group(call: Call, stream: bytes) -> bool:
+    try:
+        return bool(call("XINFO", "GROUPS", stream))
+    except RefusedError:  # there is no such stream
+        return False
+
+
+def prune(call: Call, keys: Keys, args: Args) -> Any:
+    """Forget routers that have read nothing for long and have nothing pending."""
+    try:
+        consumers = call("XINFO", "CONSUMERS", keys[0], "router")
+    except RefusedError:  # the stream is gone
+        return 0
+    gone = 0
+    for consumer in consumers:
+        facts = dict(zip(consumer[::2], consumer[1::2], strict=True))
+        if facts[b"pending"] == 0 and facts[b"idle"] > int(args[0]):
+            call("XGROUP", "DELCONSUMER", keys[0], "router", facts[b"name"])
+            gone += 1
+    return gone
 
 
 _FUNCTIONS: Sequence[ScriptFunction] = (
     join, beat, leave, bury, recover, retire,
-    deploy, offer, withdraw, configure, remove_bucket, undeploy,
+    deploy, offer, withdraw, configure, remove_bucket, undeploy, mend, prune,
 )  # fmt: skip
 FLEET_SCRIPTS: Mapping[str, ScriptFunction] = {each.__name__: each for each in _FUNCTIONS}

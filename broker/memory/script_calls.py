@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..errors import RefusedError
+
 Call = Callable[..., Any]
 """`redis.call`: runs one command of the database that the script was called on."""
 
@@ -15,3 +17,18 @@ def member_of(fields: Sequence[bytes]) -> bytes:
     """How an entry's request is named in `due`; the router writes id first, tenant second."""
     request_id, tenant = (fields[at] if len(fields) > at else b"" for at in (1, 3))
     return tenant + b":" + request_id
+
+
+def now_ms(call: Call) -> int:
+    """The server's clock."""
+    seconds, microseconds = call("TIME")
+    return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+def is_mine(call: Call, stream: bytes, entry_id: bytes, worker: bytes) -> bool:
+    """Whether a work entry is pending for this worker."""
+    try:
+        pending = call("XPENDING", stream, "worker", entry_id, entry_id, 1)
+    except RefusedError:  # the stream was just removed
+        return False
+    return bool(pending) and pending[0][1] == worker

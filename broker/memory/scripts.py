@@ -7,6 +7,7 @@ can be read side by side. The headers of the Lua files say what each is for.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgpack
@@ -14,7 +15,8 @@ import msgpack
 from ..commands import Part
 from ..errors import RefusedError, refused
 from .fleet_scripts import FLEET_SCRIPTS
-from .script_calls import Args, Call, Keys, ScriptFunction, member_of
+from .later_scripts import LATER_SCRIPTS
+from .script_calls import Args, Call, Keys, ScriptFunction, is_mine, member_of, now_ms
 
 _OVER = (b"OK", b"DUP", b"REFUSED", b"GONE")
 # Entries of one read in `take`: few while their size is not known, more once they proved small.
@@ -27,11 +29,6 @@ def _packed(items: Sequence[bytes]) -> bytes:
     return packed
 
 
-def _now_ms(call: Call) -> int:
-    seconds, microseconds = call("TIME")
-    return int(seconds) * 1000 + int(microseconds) // 1000
-
-
 # accept.
 
 
@@ -40,10 +37,10 @@ class _Accept:
 
     def __init__(self, call: Call, keys: Keys, args: Args) -> None:
         self._call = call
-        self._ingress, self._due = keys[0], keys[1]
+        self._ingress, self._due, self._later, self._parked = keys[:4]
         self._backlog = int(args[0])
         self._refusal_ttl, self._ahead_ms = args[3], int(args[4])
-        self._now_ms = _now_ms(call)
+        self._now_ms = now_ms(call)
         self._lengths: dict[bytes, int] = {}
         self._rung: set[bytes] = set()
         self.open: int = call("ZCARD", self._due)
@@ -51,7 +48,7 @@ class _Accept:
     def outcome(self, keys: Keys, item: Args, queue: Keys) -> bytes:
         """What becomes of one item; `queue` is its work stream and bell."""
         call, (tombstone, reply) = self._call, keys
-        _, member, _, _, refusal, channel, _ = item[:7]
+        _, member, _, _, refusal, channel = item[:6]
         if call("EXISTS", tombstone):
             return b"DUP"
         if refusal or self.open >= self._backlog:
@@ -78,7 +75,8 @@ class _Accept:
         entered_ms = int(entry_id.partition(b"-")[0])
         if entered_ms > self._now_ms + self._ahead_ms:
             return b"CLOCK"
-        deadline = min(entered_ms, self._now_ms) + timeout_ms
+        start_ms = min(entered_ms, self._now_ms) + int(item[6])
+        deadline = start_ms + timeout_ms
         if deadline <= self._now_ms:
             return b"LATE"
         inputs = item[-1] or self._copied_inputs(entry_id)
@@ -88,11 +86,15 @@ class _Accept:
             return b"BUSY"
         if call("ZADD", self._due, "NX", deadline, member) == 0:
             return b"DUP"
-        fields: list[Part] = [*item[7:-3], deadline, item[-2], inputs]
-        if call("XADD", stream, "NOMKSTREAM", "*", *fields) is None:
+        fields: list[Part] = [*item[8:-3], deadline, item[-2], inputs]
+        if start_ms > self._now_ms:
+            parked_id = call("XADD", self._parked, "*", "queue", stream, "bell", bell, *fields)
+            call("ZADD", self._later, start_ms, parked_id)
+        elif call("XADD", stream, "NOMKSTREAM", "*", *fields) is not None:
+            self._ring(bell)
+        else:
             call("ZREM", self._due, member)
             return b"STALE"
-        self._ring(bell)
         self.open += 1
         return b"OK"
 
@@ -121,10 +123,10 @@ def accept(call: Call, keys: Keys, args: Args) -> Any:
     work = _Accept(call, keys, args)
     outcomes: list[bytes] = []
     over: list[bytes] = []
-    at, key = 5, 2 + 2 * queues
+    at, key = 5, 4 + 2 * queues
     for _ in range(items):
-        end = at + 7 + int(args[at + 6])
-        queue = 2 * int(args[at + 2])
+        end = at + 8 + int(args[at + 7])
+        queue = 2 + 2 * int(args[at + 2])
         outcome = work.outcome(keys[key : key + 2], args[at:end], keys[queue : queue + 2])
         if outcome in _OVER:
             over.append(args[at])
@@ -222,14 +224,6 @@ def take(call: Call, keys: Keys, args: Args) -> Any:
 # finish.
 
 
-def _is_mine(call: Call, stream: bytes, entry_id: bytes, worker: bytes) -> bool:
-    try:
-        pending = call("XPENDING", stream, "worker", entry_id, entry_id, 1)
-    except RefusedError:
-        return False
-    return bool(pending) and pending[0][1] == worker
-
-
 Blob = tuple[bytes, bytes, bytes]
 """Key, content (empty = remove it), and time to live in ms."""
 
@@ -237,8 +231,8 @@ Blob = tuple[bytes, bytes, bytes]
 def _blobs_of(keys: Keys, args: Args, items: int, streams: int) -> dict[int, list[Blob]]:
     """The blobs of each item, by its number, which counts from one."""
     found: dict[int, list[Blob]] = {}
-    at = 5 + 10 * items
-    for key in keys[2 + streams + 2 * items :]:
+    at = 7 + 11 * items
+    for key in keys[3 + streams + 2 * items :]:
         number, content, ttl_ms = args[at : at + 3]
         found.setdefault(int(number), []).append((key, content, ttl_ms))
         at += 3
@@ -253,49 +247,85 @@ def _keep_blobs(call: Call, blobs: Sequence[Blob]) -> None:
             call("UNLINK", key)
 
 
-def _answer(call: Call, keys: Keys, args: Args, item: Args, blobs: Sequence[Blob]) -> bool:
-    """Write the terminal item of one request; False where somebody was first."""
-    due, journal, tombstone, reply = keys
-    _, _, member, body, reply_ttl, tombstone_ttl, status, _, _, line = item
-    if call("ZREM", due, member) != 1:
-        return False
-    _keep_blobs(call, blobs)
-    try:
-        is_alone = call("RPUSH", reply, body) == 1
-    except RefusedError:
-        is_alone = False
-    if not is_alone:
-        call("DEL", reply)
-        call("RPUSH", reply, body)
-    call("PEXPIRE", reply, reply_ttl)
-    call("SET", tombstone, status, "PX", tombstone_ttl)
-    if line:
-        call("XADD", journal, "MAXLEN", "~", args[3], "*", "line", line)
-    return True
+@dataclass(frozen=True, slots=True)
+class _Finish:
+    """One call of `finish`: what its Lua keeps in local variables."""
+
+    call: Call
+    keys: Keys
+    args: Args
+
+    def letter_is_written(self, item: Args, stream: bytes, blobs: Sequence[Blob]) -> bool:
+        """Keep an entry among the dead letters, with inputs that lie in a blob."""
+        call, dead = self.call, self.keys[2]
+        entries = call("XRANGE", stream, item[1], item[1])
+        letter = list(entries[0][1]) if entries else []
+        for at in range(0, len(letter), 2):
+            if letter[at] == b"inputs_at" and letter[at + 1] == b"blob":
+                inputs = call("GET", blobs[0][0]) if blobs else None
+                if inputs is not None:
+                    letter[at : at + 2] = b"inputs", inputs
+        letter += [b"stream", stream, b"reply", item[3]]
+        try:
+            call("XADD", dead, "MAXLEN", "~", self.args[5], "*", *letter)
+        except RefusedError:
+            return False
+        while call("MEMORY", "USAGE", dead) > int(self.args[6]) and call("XLEN", dead) > 1:
+            call("XTRIM", dead, "MAXLEN", int(call("XLEN", dead) * 0.9))
+        return True
+
+    def answer(self, keys: Keys, item: Args, stream: bytes, blobs: Sequence[Blob]) -> bytes:
+        """Write the terminal item of one request, unless somebody was first."""
+        call, due, journal = self.call, self.keys[0], self.keys[1]
+        tombstone, reply = keys
+        _, _, member, body, reply_ttl, tombstone_ttl, status, _, _, line, is_dead = item
+        left_ms = 0 if stream else self._until_deadline_ms(member)
+        is_given_up = stream and is_dead == b"1" and call("ZSCORE", due, member) is not None
+        if is_given_up and not self.letter_is_written(item, stream, blobs):
+            return b"KEPT"
+        if call("ZREM", due, member) != 1:
+            return b"CLOSED"
+        _keep_blobs(call, blobs)
+        try:
+            is_alone = call("RPUSH", reply, body) == 1
+        except RefusedError:
+            is_alone = False
+        if not is_alone:
+            call("DEL", reply)
+            call("RPUSH", reply, body)
+        call("PEXPIRE", reply, reply_ttl)
+        call("SET", tombstone, status, "PX", int(tombstone_ttl) + left_ms)
+        if line:
+            call("XADD", journal, "MAXLEN", "~", self.args[3], "*", "line", line)
+        return b"ANSWERED"
+
+    def _until_deadline_ms(self, member: bytes) -> int:
+        deadline = self.call("ZSCORE", self.keys[0], member)
+        seconds = int(self.call("TIME")[0])
+        return 0 if deadline is None else max(0, int(float(deadline)) - 1000 * seconds)
 
 
 def finish(call: Call, keys: Keys, args: Args) -> Any:
     """End requests. The only writer of terminal replies."""
     worker, streams, items, whole_bytes = args[0], int(args[1]), int(args[2]), int(args[4])
+    work = _Finish(call, keys, args)
     outcomes: list[bytes] = []
     over: dict[bytes, list[bytes]] = {}
     notes: dict[bytes, list[bytes]] = {}
     blobs = _blobs_of(keys, args, items, streams)
     for at in range(items):
-        item = args[5 + 10 * at : 15 + 10 * at]
-        stream = keys[1 + int(item[0])] if int(item[0]) else b""
-        if stream and not _is_mine(call, stream, item[1], worker):
+        item = args[7 + 11 * at : 18 + 11 * at]
+        stream = keys[2 + int(item[0])] if int(item[0]) else b""
+        if stream and not is_mine(call, stream, item[1], worker):
             outcomes.append(b"NOT_MINE")
             continue
-        first = 2 + streams + 2 * at
-        own_keys = (*keys[:2], *keys[first : first + 2])
-        if _answer(call, own_keys, args, item, blobs.get(at + 1, ())):
-            outcomes.append(b"ANSWERED")
+        first = 3 + streams + 2 * at
+        outcome = work.answer(keys[first : first + 2], item, stream, blobs.get(at + 1, ()))
+        outcomes.append(outcome)
+        if outcome == b"ANSWERED":
             body, channel, request_id = item[3], item[7], item[8]
             notes.setdefault(channel, []).append(body if len(body) <= whole_bytes else request_id)
-        else:
-            outcomes.append(b"CLOSED")
-        if stream:
+        if stream and outcome != b"KEPT":
             over.setdefault(stream, []).append(item[1])
     for stream, entries in over.items():
         call("XACK", stream, "worker", *entries)
@@ -307,11 +337,12 @@ def finish(call: Call, keys: Keys, args: Args) -> Any:
 
 def overdue(call: Call, keys: Keys, args: Args) -> Any:
     """Which open requests are past their deadline, by the server's clock."""
-    return call("ZRANGEBYSCORE", keys[0], "-inf", _now_ms(call), "LIMIT", 0, args[0])
+    return call("ZRANGEBYSCORE", keys[0], "-inf", now_ms(call), "LIMIT", 0, args[0])
 
 
 _FUNCTIONS: Sequence[ScriptFunction] = (accept, take, finish, overdue)
 SCRIPTS: Mapping[str, ScriptFunction] = {
     **{each.__name__: each for each in _FUNCTIONS},
+    **LATER_SCRIPTS,
     **FLEET_SCRIPTS,
 }

@@ -84,6 +84,48 @@ def _xrange(database: Database, args: Args) -> Answer:
     return [_entry(stream, entry_id) for entry_id in stream.between(first, last)[:count]]
 
 
+def _xrevrange(database: Database, args: Args) -> Answer:
+    end = args[1]
+    newest = [args[0], b"-", b"+" if end.startswith(b"(") else end]
+    found: Answer = _xrange(database, newest)[::-1]
+    options, _ = _options(args[3:], {b"COUNT": 1})
+    if end.startswith(b"("):
+        found = [entry for entry in found if read_id(entry[0]) < read_id(end[1:])]
+    return found[: int(options[b"COUNT"][0])] if b"COUNT" in options else found
+
+
+def _xtrim(database: Database, args: Args) -> int:
+    stream = database.find(args[0], Stream)
+    before = 0 if stream is None else len(stream)
+    if stream is not None:
+        stream.trim(int(args[2]), approximately=False)
+    return before - (0 if stream is None else len(stream))
+
+
+def _memory(database: Database, args: Args) -> int | None:
+    """Of a stream: bytes of its entries, without what a server adds to them."""
+    stream = database.find(args[1], Stream)
+    if stream is None:
+        return None
+    entries = (stream.get(entry_id) or () for entry_id in stream.between(LOWEST, HIGHEST))
+    return sum(len(part) for fields in entries for part in fields)
+
+
+def _xinfo(database: Database, args: Args) -> Answer:
+    stream = database.find(args[1], Stream)
+    if stream is None:
+        raise refused("ERR no such key")
+    if args[0].upper() == b"GROUPS":
+        return [[b"name", name] for name in sorted(stream.groups)]
+    _, group = _group(database, args[1], args[2])
+    now_ms = database.now_ms()
+    pending = {name: len(list(group.pending_from(LOWEST, name))) for name in group.seen_ms}
+    return [
+        [b"name", name, b"pending", pending[name], b"idle", now_ms - group.seen_ms[name]]
+        for name in sorted(group.seen_ms)
+    ]
+
+
 def _xdel(database: Database, args: Args) -> int:
     ids = [read_id(text) for text in args[1:]]
     stream = database.find(args[0], Stream)
@@ -119,6 +161,7 @@ def _xgroup(database: Database, args: Args) -> bytes | int:
 def _delete_consumer(database: Database, args: Args) -> int:
     """Throws away what is pending for a consumer, as the server does; returns how much."""
     _, group = _group(database, args[1], args[2])
+    group.seen_ms.pop(args[3], None)
     gone = list(group.pending_from(LOWEST, args[3]))
     for entry_id in gone:
         del group.pending[entry_id]
@@ -138,6 +181,7 @@ def _xreadgroup(database: Database, args: Args) -> Answer | None:
     found = [(*_group(database, key, name), key) for key in streams[:half]]
     answer: Answer = []
     for (stream, group, key), after in zip(found, streams[half:], strict=True):
+        group.seen_ms[consumer] = database.now_ms()
         if after == _NEW:
             entries = _read_new(database, stream, group, consumer, count)
             if entries:
@@ -179,7 +223,7 @@ def _xautoclaim(database: Database, args: Args) -> Answer:
     options, _ = _options(args[5:], {b"COUNT": 1})
     count = int(options[b"COUNT"][0]) if b"COUNT" in options else 100
     stream, group = _group(database, key, name)
-    now_ms = database.now_ms()
+    now_ms = group.seen_ms[consumer] = database.now_ms()
     claimed: Answer = []
     deleted: list[bytes] = []
     waiting = list(group.pending_from(read_id(start)))
@@ -212,6 +256,7 @@ def _xclaim(database: Database, args: Args) -> Answer:
     if stream.get(entry_id) is None:
         del group.pending[entry_id]
         return []
+    group.seen_ms[consumer] = database.now_ms()
     deliveries = int(options[b"RETRYCOUNT"][0])
     group.pending[entry_id] = Pending(consumer, database.now_ms(), deliveries)
     return [bytes(entry_id)]
@@ -248,6 +293,10 @@ STREAM_COMMANDS: Mapping[bytes, Handler] = {
     b"XADD": _xadd,
     b"XLEN": _xlen,
     b"XRANGE": _xrange,
+    b"XREVRANGE": _xrevrange,
+    b"XTRIM": _xtrim,
+    b"XINFO": _xinfo,
+    b"MEMORY": _memory,
     b"XDEL": _xdel,
     b"XACK": _xack,
     b"XGROUP": _xgroup,

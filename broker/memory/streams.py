@@ -57,6 +57,7 @@ class Group:
 
     last: EntryId
     pending: dict[EntryId, Pending] = field(default_factory=dict)
+    seen_ms: dict[bytes, int] = field(default_factory=dict)  # by consumer: its last attempt to read
 
     def pending_from(self, start: EntryId, consumer: bytes | None = None) -> Iterator[EntryId]:
         """Ids not ended, in order."""

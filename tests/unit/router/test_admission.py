@@ -17,7 +17,9 @@ def situation(**limits):
         version="1", bytes_per_token=4.0, limits=Limits(buckets=BUCKETS, **limits)
     )
     deployment = Deployment(model="m", stable="1", versions={"1": record})
-    view = ModelView(keys=KEYS, deployment=deployment, tenants=("t",), served=frozenset({"1"}))
+    view = ModelView(
+        keys=KEYS, record={}, deployment=deployment, tenants=("t",), served=frozenset({"1"})
+    )
     return Situation(model=view)
 
 

@@ -1,0 +1,82 @@
+"""Commands on requests that are parked until a later time: delayed ones, and retries."""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, NamedTuple
+
+from ..wire.keys import ModelKeys, member
+from ..wire.work import WorkEntry
+from .commands import Command, Part, call, plain
+
+
+class RipeItem(NamedTuple):
+    """A parked request whose time has come; `version` is set where the caller named it."""
+
+    parked_id: bytes
+    queue: str
+    bell: str
+    request_id: str
+    tenant: str
+    version: str
+
+
+class Promoted(Enum):
+    """What became of one item of a promote call; `lua/promote.lua` explains them."""
+
+    MOVED = b"MOVED"
+    CLOSED = b"CLOSED"
+    GONE = b"GONE"
+    STALE = b"STALE"
+
+
+class Retried(Enum):
+    """What became of a retry; `lua/retry.lua` explains them."""
+
+    PARKED = b"PARKED"
+    CLOSED = b"CLOSED"
+    NOT_MINE = b"NOT_MINE"
+
+
+def ripe(keys: ModelKeys, count: int) -> Command[list[RipeItem]]:
+    """Parked requests whose time has come, the longest overdue first."""
+    return call("ripe", [keys.later, keys.parked], [count], _read_ripe)
+
+
+def _read_ripe(raw: Sequence[Any]) -> list[RipeItem]:
+    return [RipeItem(item[0], *(part.decode() for part in item[1:])) for item in raw]
+
+
+def promote(keys: ModelKeys, items: Sequence[RipeItem]) -> Command[list[Promoted]]:
+    """Move parked requests to their queues; one outcome per item."""
+    script_keys: list[Part] = [keys.due, keys.later, keys.parked]
+    for item in items:
+        script_keys += (item.queue, item.bell)
+    return call(
+        "promote",
+        script_keys,
+        [item.parked_id for item in items],
+        lambda raw: [Promoted(outcome) for outcome in raw],
+    )
+
+
+def retry(
+    keys: ModelKeys, worker: str, entry: WorkEntry, bell: str, delay_ms: int
+) -> Command[Retried]:
+    """Park a request of this worker's that failed; it runs again in `delay_ms`."""
+    script_keys = [keys.due, keys.later, keys.parked, entry.stream, bell]
+    args: list[Part] = [
+        worker,
+        entry.entry_id,
+        member(entry.tenant, entry.id),
+        delay_ms,
+        entry.attempt + 1,
+        max(0, entry.retries - 1),
+    ]
+    return call("retry", script_keys, args, Retried)
+
+
+def parked_until(keys: ModelKeys, count: int) -> Command[list[tuple[bytes, float]]]:
+    """Parked entry ids with the server time (ms) at which they are moved, the next first."""
+    parts = ("ZRANGE", keys.later, 0, count - 1, "WITHSCORES")
+    read = lambda raw: [(raw[at], float(raw[at + 1])) for at in range(0, len(raw), 2)]  # noqa: E731 - a reader
+    return plain(read, *parts)

@@ -1,0 +1,37 @@
+#!lua
+-- mend: make anew what a deployed model needs and a foreign hand, or a server that came back
+-- empty, has taken away: the deploy record, streams, groups.
+--
+-- Atomic because an operator may change the model or take it out of service meanwhile: then the
+-- record has another epoch, or the mark is there, and nothing is made. Groups start at 0, so that nothing added
+-- since is passed over.
+--
+-- KEYS  1 deploy   2 tenants   3 mark of an undeployed model
+--       then ingress streams, then work streams
+-- ARGV  1 epoch of the record known   2 fresh nonce   3 number of tenants   then the tenants
+--       then name and value of each field of the record known
+-- RESULT how many streams and groups were made; -1 where the record had to be made as well;
+--       -2 where the mark is there
+local tenants, restored = tonumber(ARGV[3]), false
+if redis.call('EXISTS', KEYS[3]) == 1 then return -2 end
+local epoch = redis.call('HGET', KEYS[1], 'epoch')
+if epoch and epoch ~= ARGV[1] then return 0 end
+if not epoch then
+  redis.call('HSET', KEYS[1], unpack(ARGV, 4 + tenants))
+  redis.call('HSET', KEYS[1], 'nonce', ARGV[2])
+  redis.call('HINCRBY', KEYS[1], 'epoch', 1)
+  restored = true
+end
+if redis.call('SCARD', KEYS[2]) == 0 then
+  redis.call('SADD', KEYS[2], unpack(ARGV, 4, 3 + tenants))
+end
+local made = 0
+for i = 4, #KEYS do
+  local groups = redis.pcall('XINFO', 'GROUPS', KEYS[i])
+  if groups.err or #groups == 0 then
+    local group = i <= 3 + tenants and 'router' or 'worker'
+    redis.call('XGROUP', 'CREATE', KEYS[i], group, '0', 'MKSTREAM')
+    made = made + 1
+  end
+end
+return restored and -1 or made

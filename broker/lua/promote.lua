@@ -1,0 +1,31 @@
+#!lua flags=allow-oom
+-- promote: move parked requests to their queues.
+--
+-- Atomic because a request must lie in one place only, and because two routers do this at once.
+-- One whose request is closed meanwhile ends here. It takes no room: the request is open already.
+--
+-- KEYS  1 due   2 later   3 parked   then for each item: queue, bell
+-- ARGV  the parked entry ids
+-- RESULT outcome of each item: MOVED, CLOSED, GONE (somebody was first), STALE (no such queue)
+local due, later, parked = KEYS[1], KEYS[2], KEYS[3]
+
+local function promote(id, queue, bell)
+  local entry = redis.call('XRANGE', parked, id, id)[1]
+  if not entry then return 'GONE' end
+  local fields = entry[2]
+  if not redis.call('ZSCORE', due, fields[8] .. ':' .. fields[6]) then return 'CLOSED' end
+  if not redis.call('XADD', queue, 'NOMKSTREAM', '*', unpack(fields, 5)) then return 'STALE' end
+  if redis.call('LLEN', bell) == 0 then redis.call('RPUSH', bell, '1') end
+  return 'MOVED'
+end
+
+local outcomes = {}
+for i, id in ipairs(ARGV) do
+  local outcome = promote(id, KEYS[2 + 2 * i], KEYS[3 + 2 * i])
+  if outcome ~= 'STALE' then
+    redis.call('XDEL', parked, id)
+    redis.call('ZREM', later, id)
+  end
+  outcomes[i] = outcome
+end
+return outcomes

@@ -1,0 +1,20 @@
+#!lua flags=no-writes
+-- ripe: which parked requests are due to be moved to their queues, by the server's clock.
+--
+-- KEYS  1 later   2 parked
+-- ARGV  1 how many at most
+-- RESULT {{parked entry id, queue, bell, id, tenant, version named by the caller ('' = none)}, …},
+--       the longest overdue first; all but the first are '' where the entry is gone
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local found = {}
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[1])) do
+  local entry = redis.call('XRANGE', KEYS[2], id, id)[1]
+  local fields, version = entry and entry[2] or {}, ''
+  for i = 5, #fields, 2 do
+    if fields[i] == 'version' then version = fields[i + 1] end
+  end
+  local place = {id, fields[2] or '', fields[4] or '', fields[6] or '', fields[8] or '', version}
+  found[#found + 1] = place
+end
+return found

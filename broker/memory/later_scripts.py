@@ -1,0 +1,83 @@
+"""The scripts of `broker/lua/` about parked requests and dead letters, in Python."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .script_calls import Args, Call, Keys, ScriptFunction, is_mine, now_ms
+
+
+def ripe(call: Call, keys: Keys, args: Args) -> Any:
+    """Which parked requests are due to be moved to their queues."""
+    later, parked = keys
+    found = []
+    for parked_id in call("ZRANGEBYSCORE", later, "-inf", now_ms(call), "LIMIT", 0, args[0]):
+        entries = call("XRANGE", parked, parked_id, parked_id)
+        fields = entries[0][1] if entries else []
+        named = dict(zip(fields[4::2], fields[5::2], strict=True))
+        place = fields[1:8:2] if fields else [b""] * 4
+        found.append([parked_id, *place, named.get(b"version", b"")])
+    return found
+
+
+def promote(call: Call, keys: Keys, args: Args) -> Any:
+    """Move parked requests to their queues."""
+    due, later, parked, *places = keys
+    outcomes = []
+    for at, parked_id in enumerate(args):
+        outcome = _promote(call, (due, parked), parked_id, places[2 * at : 2 * at + 2])
+        if outcome != b"STALE":
+            call("XDEL", parked, parked_id)
+            call("ZREM", later, parked_id)
+        outcomes.append(outcome)
+    return outcomes
+
+
+def _promote(call: Call, keys: Keys, parked_id: bytes, place: Keys) -> bytes:
+    (due, parked), (queue, bell) = keys, place
+    entries = call("XRANGE", parked, parked_id, parked_id)
+    if not entries:
+        return b"GONE"
+    fields = entries[0][1]
+    if call("ZSCORE", due, fields[7] + b":" + fields[5]) is None:
+        return b"CLOSED"
+    if call("XADD", queue, "NOMKSTREAM", "*", *fields[4:]) is None:
+        return b"STALE"
+    if call("LLEN", bell) == 0:
+        call("RPUSH", bell, "1")
+    return b"MOVED"
+
+
+def retry(call: Call, keys: Keys, args: Args) -> Any:
+    """Park a request that failed, to run again after a while."""
+    due, later, parked, stream, bell = keys
+    worker, entry_id, member, delay_ms, attempt, retries = args
+    if not is_mine(call, stream, entry_id, worker):
+        return b"NOT_MINE"
+    entries = call("XRANGE", stream, entry_id, entry_id)
+    outcome = b"CLOSED"
+    if entries and call("ZSCORE", due, member) is not None:
+        named = list(zip(entries[0][1][::2], entries[0][1][1::2], strict=True))
+        kept = [pair for pair in named[2:] if pair[0] not in (b"attempt", b"retries")]
+        counts = [(b"attempt", attempt), (b"retries", retries)]
+        fields = [part for pair in (*named[:2], *counts, *kept) for part in pair]
+        at = call("XADD", parked, "*", "queue", stream, "bell", bell, *fields)
+        call("ZADD", later, now_ms(call) + int(delay_ms), at)
+        outcome = b"PARKED"
+    call("XACK", stream, "worker", entry_id)
+    call("XDEL", stream, entry_id)
+    return outcome
+
+
+def replay(call: Call, keys: Keys, args: Args) -> Any:
+    """Submit a dead letter again, under a new id."""
+    dead, ingress = keys
+    if not call("XRANGE", dead, args[0], args[0]):
+        return 0
+    added = call("XADD", ingress, "NOMKSTREAM", "*", *args[1:])
+    if added is not None:
+        call("XDEL", dead, args[0])
+    return added
+
+
+_FUNCTIONS: Sequence[ScriptFunction] = (ripe, promote, retry, replay)
+LATER_SCRIPTS: Mapping[str, ScriptFunction] = {each.__name__: each for each in _FUNCTIONS}

@@ -1,0 +1,117 @@
+"""Settles what is over: writes answers, parks what runs again. On the device thread of a unit."""
+
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Protocol
+
+from ..broker import later, requests
+from ..broker.commands import Command
+from ..broker.interface import Executor
+from ..broker.requests import Finished
+from ..wire.errors import ServerError
+from ..wire.keys import ModelKeys
+from .context import WorkerContext
+from .held import Ended
+from .retrying import retry_delay_ms
+from .settling import finish_item
+
+
+class Teller(Protocol):
+    """What settling needs of the worker."""
+
+    name: str
+    context: WorkerContext
+    server_offset_ms: float
+
+    def now_ms(self) -> float:
+        """Monotonic time."""
+
+    def inside_note(self, keys: ModelKeys) -> list[Command[int]]:
+        """The command that tells peers what is in the device processes; none where that is told."""
+
+
+class Settler:
+    """Owns the connection that one unit settles on."""
+
+    def __init__(self, worker: Teller, executor: Executor) -> None:
+        self._worker = worker
+        self._executor = executor
+        self._keys: dict[str, ModelKeys] = {}  # by model
+        self._chance = Random(worker.name)  # noqa: S311 - spreads retries, guards nothing
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._executor.close()
+
+    def settle(self, ended: Sequence[Ended]) -> list[Ended]:
+        """Settle requests; returns those that the server would not take, to be tried again."""
+        by_model: dict[str, list[Ended]] = {}
+        for one in ended:
+            by_model.setdefault(one.held.lane.model, []).append(one)
+        left: list[Ended] = []
+        for model, some in by_model.items():
+            left += self._settle_model(self._keys_of(model), some)
+        return left
+
+    def _keys_of(self, model: str) -> ModelKeys:
+        keys = self._keys.get(model)
+        if keys is None:
+            keys = ModelKeys(self._worker.context.settings.namespace, model)
+            self._keys[model] = keys
+        return keys
+
+    def _settle_model(self, keys: ModelKeys, ended: Sequence[Ended]) -> list[Ended]:
+        over, again = self._divide(ended)
+        left = {one.held.number: one for one in (*over, *(one for one, _ in again))}
+        try:
+            for settled in self._finish(keys, over):
+                del left[settled.held.number]
+            for one, delay_ms in again:
+                self._park(keys, one, delay_ms)
+                del left[one.held.number]
+        except ServerError as error:
+            self._worker.context.outage.begins(error)
+        return list(left.values())
+
+    def _divide(self, ended: Sequence[Ended]) -> tuple[list[Ended], list[tuple[Ended, int]]]:
+        """What is over for good, and what runs again, with its pause."""
+        over: list[Ended] = []
+        again: list[tuple[Ended, int]] = []
+        now_ms = self._worker.now_ms()
+        for one in ended:
+            delay_ms = None
+            if one.failure is not None:
+                delay_ms = retry_delay_ms(one, now_ms, self._chance)
+            if delay_ms is None:
+                over.append(one)
+            else:
+                again.append((one, delay_ms))
+        return over, again
+
+    def _finish(self, keys: ModelKeys, ended: Sequence[Ended]) -> Iterator[Ended]:
+        """Write answers; gives each request that is settled."""
+        worker = self._worker
+        items = [finish_item(one, keys, worker.name, worker.server_offset_ms) for one in ended]
+        at = 0
+        for some in requests.split_finish(items):
+            finish = requests.finish(keys, worker.name, some)
+            worker.context.faults.reach("worker.before_finish")
+            outcomes = self._executor.run_all([finish, *worker.inside_note(keys)])[0]
+            worker.context.faults.reach("worker.after_finish")
+            for one, outcome in zip(ended[at : at + len(some)], outcomes, strict=True):
+                if outcome is Finished.KEPT:
+                    worker.context.events.emit(
+                        "request.letter_refused", model=keys.model, id=one.held.entry.id
+                    )
+                else:
+                    yield one
+            at += len(some)
+
+    def _park(self, keys: ModelKeys, one: Ended, delay_ms: int) -> None:
+        held = one.held
+        bell = keys.bell(held.lane.version)
+        self._worker.context.faults.reach("worker.before_park")
+        self._executor.run(later.retry(keys, self._worker.name, held.entry, bell, delay_ms))
+        self._worker.context.events.emit(
+            "request.retried", model=keys.model, attempt=held.entry.attempt, delay_ms=delay_ms
+        )
