@@ -50,16 +50,18 @@ class Load:
             self.submit_one(request_id, switch, **fields)
         return ids
 
-    def submit_one(self, request_id, switch="", expected=("ok",), timeout_ms=TIMEOUT_MS):
+    def submit_one(self, request_id, switch="", expected=("ok",), timeout_ms=TIMEOUT_MS, **fields):
         """Submit a request under an id, and tell what may become of it.
 
-        `switch` goes before the text, for the echo model; `expected` are names of errors, or `ok`.
+        `switch` goes before the text, for the echo model; `expected` are names of errors, or `ok`;
+        `fields` are further ones of the entry.
         """
         text = _text(switch, request_id)
         entry = {
             "id": request_id,
             "inputs": json.dumps({"text": [text]}),
             "timeout_ms": timeout_ms,
+            **fields,
         }
         stream = self.keys.ingress(TENANT)
         try:

@@ -42,6 +42,7 @@ HEIR = {
     "worker.after_recover": (("kill", False), ("stop", True), ("raise", True), ("delay", False)),
     "worker.before_retire": (("kill", False), ("stop", False), ("raise", False), ("delay", False)),
 }
+PARKING = (("kill", True), ("stop", False), ("raise", False), ("delay", False))
 DRAINING = (("kill", True), ("stop", False), ("crash", False), ("delay", False))
 
 
@@ -56,6 +57,10 @@ def runs():
             ]
     second = partial(break_worker, "worker.before_run", "kill", at=2)
     found.append(Run(name="worker.before_run.kill-second", play=second))
+    found += [
+        Run(name=f"worker.before_park.{action}", play=partial(break_parking, action), quick=quick)
+        for action, quick in PARKING
+    ]
     found += [
         Run(name=f"worker.while_draining.{action}", play=partial(break_drain, action), quick=quick)
         for action, quick in DRAINING
@@ -96,6 +101,22 @@ def break_worker(point, action, stage, at=1):
     stage.fault(f"{point} {action}")
     stage.load.submit_until(
         lambda: has_fired(victim), f"{point} is reached", pace_ms=PACE_MS, switch=WORK
+    )
+    end_worker(stage, victim, action)
+    stage.load.submit(AFTERWARDS)
+
+
+def break_parking(action, stage):
+    """A worker is struck before it puts aside what failed and shall run again."""
+    victim = stage.victim("consumer", armed("worker.before_park", action))
+    stage.fault(f"worker.before_park {action}")
+    stage.fault("the model raises, and is asked again")
+    stage.load.submit_until(
+        lambda: has_fired(victim),
+        "a retry is to be put aside",
+        switch="!raise",
+        retries=1,
+        expected=("attempts_exhausted",),
     )
     end_worker(stage, victim, action)
     stage.load.submit(AFTERWARDS)

@@ -46,9 +46,9 @@ class Pair:
 
 @dataclass
 class Trap:
-    """Waits for a request that contains `needle`, as often as `left` says."""
+    """Waits for a request that contains all `needles`, as often as `left` says."""
 
-    needle: bytes
+    needles: tuple[bytes, ...]
     left: int
     forwards: bool
     sprung: threading.Event = field(default_factory=threading.Event)
@@ -129,16 +129,17 @@ class FaultProxy:
         """Let new connections in again, on the same port."""
         self._call(self._open)
 
-    def swallow_reply(self, needle=b"", times=1):
-        """Forward the next request that contains `needle`, and end its connection before the reply.
+    def swallow_reply(self, *needles, times=1):
+        """Forward the next request that contains all `needles`, and end its connection instead of
+        the reply; so with as many requests as `times` says.
 
-        Returns an event that is set when it has happened.
+        Returns an event that is set when it has happened so often.
         """
-        return self._set_trap(Trap(needle, times, forwards=True))
+        return self._set_trap(Trap(needles, times, forwards=True))
 
-    def cut_request(self, needle=b"", times=1):
-        """End the connection on which a request with `needle` comes next, without forwarding it."""
-        return self._set_trap(Trap(needle, times, forwards=False))
+    def cut_request(self, *needles, times=1):
+        """As `swallow_reply`, but the request is not forwarded either."""
+        return self._set_trap(Trap(needles, times, forwards=False))
 
     # The thread.
 
@@ -221,13 +222,13 @@ class FaultProxy:
         if source is pair.server:
             return not pair.doomed
         trap = self._trap
-        if trap is None or trap.needle not in chunk:
+        if trap is None or not all(needle in chunk for needle in trap.needles):
             return True
         trap.left -= 1
         if trap.left <= 0:
             self._trap = None
+            trap.sprung.set()
         pair.doomed = trap.forwards
-        trap.sprung.set()
         return trap.forwards
 
     def _hold(self, pair, target, chunk):

@@ -123,8 +123,8 @@ def test_a_delay_holds_back_one_way(proxy, way):
 
 def test_exactly_one_reply_is_swallowed_and_its_request_arrives(proxy, server):
     with connected(proxy) as sock:
-        sprung = proxy.swallow_reply(b"finish")
-        assert asked(sock, b"take\n") == b"take\n"
+        sprung = proxy.swallow_reply(b"fin", b"ish")
+        assert asked(sock, b"fin\n") == b"fin\n"
         assert not sprung.is_set()
         assert asked(sock, b"finish\n") == b""
         assert sprung.is_set()
@@ -141,6 +141,17 @@ def test_a_request_is_cut_before_it_arrives(proxy, server):
     with connected(proxy) as sock:
         assert asked(sock, b"finish\n") == b"finish\n"
     assert server.heard.count(b"finish\n") == 1
+
+
+def test_a_trap_springs_as_often_as_it_is_told(proxy):
+    sprung = proxy.cut_request(b"finish", times=2)
+    for _ in range(2):
+        assert not sprung.is_set()
+        with connected(proxy) as sock:
+            assert asked(sock, b"finish\n") == b""
+    assert sprung.is_set()
+    with connected(proxy) as sock:
+        assert asked(sock, b"finish\n") == b"finish\n"
 
 
 def test_connections_are_refused_until_they_are_admitted(proxy):
