@@ -21,7 +21,7 @@ import json, sys
 from batchfleet import Client
 
 url, namespace, model, requests = sys.argv[1:]
-with Client(url, namespace=namespace) as client:
+with Client(url, namespace=namespace, keep=True) as client:
     handles = [
         client.submit(model, {"text": [text]}, id=name, timeout_ms=timeout_ms)
         for name, text, timeout_ms in json.loads(requests)
@@ -66,7 +66,7 @@ def kill_caller(stage, *, after):
         caller.kill()
         caller.wait(PATIENCE_S)
     stage.load.collect()
-    with Client(fleet.url, namespace=fleet.namespace) as other:
+    with Client(fleet.url, namespace=fleet.namespace, keep=True) as other:
         for name in stage.load.submitted:
             assert other.result((MODEL, name), PATIENCE_S).id == name
     stage.load.submit(PROBES)

@@ -23,6 +23,8 @@ CULPRITS = {
 }
 # A culprit ends the process twice: in company, and alone.
 DEATHS = 2
+# One that raises has its batch of four run again in halves, until it is alone.
+HALVINGS = 2
 
 
 def runs():
@@ -36,7 +38,12 @@ def runs():
         Run(name="f19.device-frozen", play=freeze_device),
     ]
     found += [
-        Run(name=f"f22.hold-gil.{stage}", play=partial(hold_gil, stage), quick=stage == "predict")
+        Run(
+            name=f"f22.hold-gil.{stage}",
+            play=partial(hold_gil, stage),
+            quick=stage == "predict",
+            requests_min=1 + NEIGHBOURS,
+        )
         for stage in ("preprocess", "predict", "postprocess")
     ]
     return found
@@ -47,7 +54,7 @@ def culprit(switch, stage):
     error, shared, deadly = CULPRITS[switch]
     if switch == "hang":
         stage.arena.fleet.operator_sets(MODEL, predict_ms=SHORT_LIMIT_MS)
-    for _ in range(DEATHS if deadly else 1):
+    for _ in range(DEATHS if deadly else HALVINGS):
         stage.fault(f"the model will {switch}")
     expected = ("ok", *shared)
     stage.load.submit(NEIGHBOURS, switch=WORK, expected=expected)
