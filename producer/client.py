@@ -178,6 +178,11 @@ class Client:
         core = self._core()
         return core.run(core.client.status(handle))
 
+    def cancel(self, handle: HandleLike, timeout_s: float = 5.0) -> State:
+        """Take a request back; see `AsyncClient.cancel`."""
+        core = self._core()
+        return core.run(core.client.cancel(handle, timeout_s))
+
     @overload
     def map(
         self,
