@@ -181,7 +181,7 @@ class Stage:
         self.folder = folder
         self.history = History(folder / "driver.jsonl")
         self.prefix = f"{name}-{os.urandom(3).hex()}"
-        self.load = Load(arena.fleet.server, arena.keys, self.history, self.prefix)
+        self.load = Load(arena.fleet.url, arena.keys, self.history, self.prefix)
         self.victims = []
         self.proxies = []
 
@@ -251,6 +251,7 @@ class Stage:
             _end(program)
         for proxy in self.proxies:
             proxy.stop()
+        self.load.close()
         self.history.close()
         self._keep()
 

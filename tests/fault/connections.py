@@ -140,7 +140,7 @@ def black_hole(kind, stage):
 def black_hole_for_ever(kind, stage):
     """The connections that there are never speak again; new ones work."""
     victim, proxy = alone(stage, kind)
-    stage.load.submit(_BURST, switch=WORK)
+    stage.load.submit(_BURST, switch=WORK, timeout_ms=PATIENT_MS)
     stage.fault("a black hole for ever")
     proxy.freeze_present()
     stage.load.submit(_BURST, switch=WORK, timeout_ms=PATIENT_MS)

@@ -28,8 +28,8 @@ _SLACK_S = 1.0
 class Load:
     """Requests of one run; their ids begin with its name."""
 
-    def __init__(self, server, keys, history, run):
-        self.server = server
+    def __init__(self, url, keys, history, run):
+        self.server = redis.Redis.from_url(url, socket_timeout=_RETRY_FOR_S, retry=None)
         self.keys = keys
         self.history = history
         self.submitted = []
@@ -38,6 +38,11 @@ class Load:
         self._numbers = count()
         self._answered = set()
         self._open = {}  # id → monotonic second after which its answer would be late
+        self._lock = threading.Lock()  # guards _open and _answered
+        self._over = threading.Event()
+        self._reader = redis.Redis.from_url(url, socket_timeout=_RETRY_FOR_S, retry=None)
+        self._thread = threading.Thread(target=self._watch, name="answers", daemon=True)
+        self._thread.start()
         self._pause = threading.Event()
         self._announced = []
 
@@ -72,8 +77,6 @@ class Load:
         self._note(request_id, text, expected, timeout_ms)
 
     def _note(self, request_id, text, expected, timeout_ms):
-        self.submitted.append(request_id)
-        self._open.setdefault(request_id, monotonic() + (timeout_ms + LATE_MS) / 1000 + _SLACK_S)
         self.history.tell(
             "submitted",
             id=request_id,
@@ -81,6 +84,11 @@ class Load:
             expected=list(expected),
             timeout_ms=timeout_ms,
         )
+        self.submitted.append(request_id)
+        with self._lock:
+            if request_id not in self._answered:
+                late_s = monotonic() + (timeout_ms + LATE_MS) / 1000 + _SLACK_S
+                self._open.setdefault(request_id, late_s)
 
     def submit_until(self, condition, what, pace_ms=8, most=400, **fields):
         """Submit one after the other until `condition()` holds."""
@@ -104,7 +112,8 @@ class Load:
 
     def forget(self):
         """Wait no more for what is open: the server was made to forget it."""
-        self._open.clear()
+        with self._lock:
+            self._open.clear()
 
     def pause(self, duration_s=_RETRY_S):
         """Let a moment pass between two looks."""
@@ -123,33 +132,41 @@ class Load:
 
     # Collecting.
 
-    def collect(self, least=None):
-        """Wait for all answers, or for `least` of those that are open; tell of each.
+    def _watch(self):
+        """Look for answers all the time, so that each is told of when it is there."""
+        while not self._over.wait(_LOOK_S):
+            with self._lock:
+                names = list(self._open)
+            if not names:
+                continue
+            try:
+                answered = self._read(self._reader, names)
+            except redis.RedisError:
+                continue  # the server is away, or says so: it is asked again in a moment
+            with self._lock:
+                for name, items in zip(names, answered, strict=True):
+                    if items and name in self._open:
+                        self._tell(name, items)
+                        self._answered.add(name)
+                        del self._open[name]
 
-        What is missing when it would be late is left open, and the checker finds it lost.
-        """
-        wanted = len(self._open) if least is None else min(least, len(self._open))
-        found = 0
-        while found < wanted and self._open:
-            found += self._look()
+    def collect(self):
+        """Wait for all answers. What is missing when it would be late is waited for no more."""
+        while self._open:
             now = monotonic()
-            overdue = [name for name, at in self._open.items() if at < now]
-            for request_id in overdue:
-                del self._open[request_id]
-                wanted -= 1
-            self._pause.wait(_LOOK_S)
+            with self._lock:
+                for name in [name for name, at in self._open.items() if at < now]:
+                    del self._open[name]
+            self._over.wait(_LOOK_S)
 
-    def _look(self):
-        names = list(self._open)
-        for name, items in zip(names, self._patiently(lambda: self._read(names)), strict=True):
-            if items:
-                self._tell(name, items)
-                self._answered.add(name)
-                del self._open[name]
-        return len(names) - len(self._open)
+    def close(self):
+        self._over.set()
+        self._thread.join(_RETRY_FOR_S)
+        self._reader.close()
+        self.server.close()
 
-    def _read(self, names):
-        with self.server.pipeline(transaction=False) as pipe:
+    def _read(self, server, names):
+        with server.pipeline(transaction=False) as pipe:
             for name in names:
                 pipe.lrange(self.keys.reply(TENANT, name), 0, -1)
             return pipe.execute()
@@ -158,7 +175,7 @@ class Load:
         """Read once more whatever lies under this run's reply keys; tell of each."""
         found = set(self._patiently(self._names_with_reply))
         names = [*dict.fromkeys(self.submitted), *sorted(found - set(self.submitted))]
-        answered = self._patiently(lambda: self._read(names)) if names else []
+        answered = self._patiently(lambda: self._read(self.server, names)) if names else []
         for name, items in zip(names, answered, strict=True):
             if items or name in self._answered:
                 self._tell(name, items)
