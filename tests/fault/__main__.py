@@ -7,7 +7,6 @@ own. A table for people, one line of JSON last; exit code 1 where anything went 
 import shutil
 import sys
 import tempfile
-import traceback
 from pathlib import Path
 
 import click
@@ -82,8 +81,4 @@ def main(names, server, quick, arenas, only_list):
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except AssertionError:
-        traceback.print_exc()
-        sys.exit(1)
+    main()

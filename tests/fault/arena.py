@@ -126,6 +126,13 @@ class Arena:
                 programs.pop().stop()
         self.wait_served(workers)
 
+    def check_alive(self):
+        """No program that stays up has ended, but by a kill of ours."""
+        for kind, programs in self.steady.items():
+            for program in programs:
+                code = program.process.poll()
+                assert code in (None, -signal.SIGKILL), f"the {kind} ended by itself: {code}"
+
     def wait_served(self, workers=1):
         self.fleet.wait_served(MODEL, workers=workers)
         self.fleet.wait_routed(MODEL)
@@ -241,6 +248,7 @@ class Stage:
                 raise LeftOverError(f"still there after {_SETTLE_S:g} s: {left}")
             self.load.pause()
         self.load.reread()
+        self.arena.check_alive()
 
     def close(self):
         for proxy in self.proxies:
