@@ -65,8 +65,8 @@ fault: setup ## Break a real fleet on purpose; SERVER=redis7|valkey9, ONLY=run, 
 	$(BIN)/python -m tests.fault --server $(SERVER) $(if $(QUICK),--quick) $(ONLY)
 
 fault-all: setup ## Break a real fleet in every way, on both servers
-	$(BIN)/python -m tests.fault --server valkey9
-	$(BIN)/python -m tests.fault --server redis7
+	@status=0; for server in valkey9 redis7; do \
+	  $(BIN)/python -m tests.fault --server $$server || status=1; done; exit $$status
 
 acceptance: setup ## Measure every promised figure; ONLY=name for one capability
 	$(BIN)/python -m tests.acceptance $(ONLY)
