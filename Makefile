@@ -19,7 +19,7 @@ TEXTS ?=
 export TEXTS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docs fault fault-all acceptance bench-floor clean
+.PHONY: help setup demo test check format docs fault fault-all acceptance mutants bench-floor clean
 
 help: ## Show this help
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ fault-all: setup ## Break a real fleet in every way, on both servers
 
 acceptance: setup ## Measure every promised figure; ONLY=name for one capability
 	$(BIN)/python -m tests.acceptance $(ONLY)
+
+mutants: setup ## Break the code on purpose: tests must notice; ONLY=word for the faults so called
+	$(BIN)/python -m tests.mutants --workers $(WORKERS) $(ONLY)
 
 bench-floor: setup ## Measure throughput and latency against a raw queue on the same server
 	$(BIN)/python -m benchmarks.floor

@@ -8,7 +8,7 @@ from ..wire import limits
 from ..wire.deployment import VersionRecord
 from ..wire.keys import INGRESS_GROUP, WORK_GROUP, ModelKeys, member
 from ..wire.request import Request
-from .commands import Command, Part, as_is, call, plain
+from .commands import Command, Part, as_is, call, plain, waiting_command
 
 Fields = list[bytes]
 Entry = tuple[bytes, Fields | None]
@@ -131,7 +131,8 @@ def read_ingress(
     group: tuple[Part, ...] = ("GROUP", INGRESS_GROUP, router, "COUNT", count)
     block: tuple[Part, ...] = ("BLOCK", block_ms) if block_ms > 0 else ()
     news = [">"] * len(streams)
-    return plain(_read_streams, "XREADGROUP", *group, *block, "STREAMS", *streams, *news)
+    parts = ("XREADGROUP", *group, *block, "STREAMS", *streams, *news)
+    return waiting_command(_read_streams, block_ms / 1000, *parts)
 
 
 def reread_ingress(
@@ -269,7 +270,7 @@ def _read_recovered(raw: Sequence[Any]) -> list[Recovered]:
 
 def wait_for_bell(bells: Sequence[str], timeout_s: float) -> Command[bool]:
     """Wait for a wake-up token; the answer says whether one came."""
-    return plain(lambda raw: raw is not None, "BLPOP", *bells, timeout_s)
+    return waiting_command(lambda raw: raw is not None, timeout_s, "BLPOP", *bells, timeout_s)
 
 
 def finish(keys: ModelKeys, worker: str, items: Sequence[FinishItem]) -> Command[list[Finished]]:

@@ -10,6 +10,7 @@ from ..service.events import Events
 from ..service.fault_points import FaultPoints
 from ..service.outage import Outage
 from ..service.settings import Settings
+from ..service.watchdog import Watchdog
 from .link import Link
 
 OpenLink = Callable[[Path | None], Link]
@@ -34,6 +35,7 @@ class WorkerContext:
 
     Attributes:
         broker: where requests come from.
+        watchdog: watches the loops of the program, and knows whether the server is away.
         open_link: starts a device process under an interpreter; None is the worker's own.
         versions_apart: whether each version has a device process for itself.
         faults: moments that a test may have armed.
@@ -42,8 +44,13 @@ class WorkerContext:
     settings: Settings
     events: Events
     clock: Clock
-    outage: Outage
+    watchdog: Watchdog
     broker: Broker
     open_link: OpenLink
     versions_apart: bool = False
     faults: FaultPoints = field(default_factory=FaultPoints)
+
+    @property
+    def outage(self) -> Outage:
+        """Where errors of the server are told that end no cycle of a loop."""
+        return self.watchdog.outage

@@ -29,7 +29,6 @@ from .settler import Settler
 
 _DEVICE_BACK_OFF_S = (0.1, 10.0)
 _HEALTHY_MS = 60_000
-RETRY_SETTLE_S = 0.2
 _IDLE_S = 1.0
 JOIN_S = 15.0
 
@@ -45,6 +44,11 @@ class UnitKey:
 
     environment: str = ""
     version: str = ""
+
+    @property
+    def loop_name(self) -> str:
+        """What the unit's thread is called where loops are told of."""
+        return " ".join(part for part in ("device", self.environment, self.version) if part)
 
 
 class Identity(Protocol):
@@ -88,6 +92,7 @@ class DeviceUnit:
         self._python = python
         self._over = threading.Event()  # nobody needs this unit any more
         self._settler = Settler(worker, worker.connect("settle"))
+        self._loop = worker.context.watchdog.watch(key.loop_name, JOIN_S)
         self._thread = guarded_thread("device", self._run, worker.fail)
 
     def start(self) -> None:
@@ -137,7 +142,8 @@ class DeviceUnit:
 
     def _run(self) -> None:
         try:
-            self._device_loop()
+            with self._loop:
+                self._device_loop()
         finally:
             self._settler.close()
 
@@ -212,7 +218,7 @@ class DeviceUnit:
         look_again_ms = self.core.look_again_ms
         if look_again_ms is not None:
             return max(0.0, (look_again_ms - self._worker.now_ms()) / 1000)
-        return RETRY_SETTLE_S if self.unsettled else _IDLE_S
+        return min(_IDLE_S, self._loop.delay_s()) if self.unsettled else _IDLE_S
 
     def _report(self, message: Ready | Refused) -> None:
         lane = self.core.lanes.get(message.lane)
@@ -253,11 +259,14 @@ class DeviceUnit:
         """Write answers and failures; what the server refuses is kept and tried again."""
         with self._lock:
             batch = self.unsettled + ended
-            self.unsettled = []
-            self.settling = len(batch)
-        if not batch:
+            is_due = bool(batch) and self._loop.delay_s() == 0
+            self.unsettled = [] if is_due else batch
+            self.settling = len(batch) if is_due else 0
+            self.core.unsettled_rows = len(self.unsettled)
+        if not is_due:
+            self._loop.passed()
             return
-        left = self._settler.settle(batch)
+        left, errors = self._settler.settle(batch)
         unsettled = {one.held.number for one in left}
         with self._lock:
             self.core.forget_settled(one.held for one in batch if one.held.number not in unsettled)
@@ -265,6 +274,10 @@ class DeviceUnit:
             self.unsettled = left + self.unsettled
             self.core.unsettled_rows = len(self.unsettled)
             self._changed.notify_all()
+        for error in errors:
+            self._loop.failed(error)
+        if not errors:
+            self._loop.worked()
 
     def hand_over(self, ended: list[Ended]) -> None:
         """Have the device thread settle what ended elsewhere."""

@@ -63,10 +63,11 @@ class Heart:
         """Whether the worker is among the living of a model; before that it may not take."""
         return model in self._models
 
-    def wait_s(self, timeout_s: float) -> None:
-        """Wait for the next beat, less where something new is to be announced."""
-        self._again.wait(timeout_s)
+    def wait_s(self, timeout_s: float) -> bool:
+        """Wait for the next beat; True where something new is to be announced before."""
+        is_called = self._again.wait(timeout_s)
         self._again.clear()
+        return is_called
 
     def stop(self) -> None:
         """Make `wait_s` return."""

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from os import getpid
+from random import Random
 
 import orjson
 
 from ..broker import fleet
-from ..broker.errors import DeniedError
-from ..broker.interface import Broker, Executor
+from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor
 from ..broker.redis_broker import RedisBroker
 from ..service.clock import Clock
 from ..service.events import Events
@@ -20,6 +20,7 @@ from ..service.identity import new_worker_name
 from ..service.lifecycle import StopSignal, guarded_thread
 from ..service.outage import Outage
 from ..service.settings import Settings
+from ..service.watchdog import Loop, Watchdog
 from ..wire.deployment import Deployment, VersionRecord
 from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys
@@ -59,7 +60,7 @@ class ConsumerProgram:
             settings=settings,
             events=events,
             clock=clock,
-            outage=Outage(events, clock),
+            watchdog=Watchdog(events, clock, Outage(events, clock), Random()),  # noqa: S311
             broker=broker or RedisBroker(settings.redis_url),
             open_link=devices.open_link,
             versions_apart=devices.versions_apart,
@@ -104,6 +105,7 @@ class Keeper:
         self._recovery = Recovery(worker, self._executor, self._context)
         self._closed = ClosedWatch(worker, self._executor, self._context.settings.namespace)
         self._deployments: dict[str, Deployment] = {}
+        self._next_refresh_ms = 0.0
         self._has_looked = False  # at the deploy records
         self._nonces: dict[str, str] = {}
         self._unreadable: dict[str, str] = {}  # records that were reported
@@ -118,18 +120,8 @@ class Keeper:
         worker = self._worker
         worker.start()
         self._context.events.emit("worker.started", worker=worker.name)
-        next_refresh_ms = 0.0
         try:
-            while not self._is_over(stop):
-                now_ms = worker.now_ms()
-                if now_ms >= next_refresh_ms:
-                    next_refresh_ms = now_ms + self._context.settings.refresh_ms
-                    self._guarded(lambda: self._refresh(self._executor))
-                self._recovery.tick(self._deployments, list(self._lanes.values()))
-                self._guarded(lambda: self._closed.tick(self._deployments, worker.now_ms()))
-                worker.watch_limits()
-                self._report_ready()
-                stop.wait(_TICK_S)
+            self._keep(stop)
             stop_at_ms = worker.now_ms() + self._context.settings.grace_ms
             self._end_intakes()
             if not worker.heart.fenced.is_set() and worker.failure is None:
@@ -145,22 +137,36 @@ class Keeper:
         worker = self._worker
         return stop.is_set() or worker.heart.fenced.is_set() or worker.failure is not None
 
-    def _guarded(self, action: Callable[[], bool]) -> None:
-        """Run an action of the keeper, which says whether the server was asked.
+    def _keep(self, stop: StopSignal) -> None:
+        watchdog = self._context.watchdog
+        with watchdog.watch("keeper", COMMAND_TIMEOUT_S) as loop:
+            while not self._is_over(stop):
+                if loop.delay_s() == 0:
+                    self._ask_server(loop)
+                self._worker.watch_limits()
+                self._report_ready()
+                watchdog.look()
+                stop.wait(_TICK_S)
 
-        A server that is away is reported once and waited for.
-        """
+    def _ask_server(self, loop: Loop) -> None:
+        now_ms = self._worker.now_ms()
+        is_due = now_ms >= self._next_refresh_ms
         try:
-            asked = action()
-        except DeniedError:
-            raise
+            if is_due:
+                self._refresh(self._executor)
+                self._next_refresh_ms = now_ms + self._context.settings.refresh_ms
+            self._recovery.tick(self._deployments, list(self._lanes.values()))
+            was_asked = self._closed.tick(self._deployments, now_ms) or is_due
         except ServerError as error:
-            self._context.outage.begins(error)
+            self._next_refresh_ms = 0.0
+            loop.failed(error)
         else:
-            if asked:
-                self._context.outage.ends()
+            if was_asked:
+                loop.worked()
+            else:
+                loop.passed()
 
-    def _refresh(self, executor: Executor) -> bool:
+    def _refresh(self, executor: Executor) -> None:
         self._worker.measure_server_offset(executor)
         namespace = self._context.settings.namespace
         names = [
@@ -181,7 +187,6 @@ class Keeper:
         self._match_lanes(deployments)
         self._announce(deployments)
         self._has_looked = True
-        return True
 
     def _read_record(self, model: str, raw: Mapping[str, bytes]) -> Deployment | None:
         """The deploy record of a model; one that cannot be read concerns no other model."""
@@ -246,6 +251,7 @@ class Keeper:
         return {
             "lanes": orjson.dumps(states).decode(),
             "device": self._context.settings.device,
+            "stalled": ", ".join(self._context.watchdog.stalled),
             "host": socket.gethostname(),
             "pid": str(getpid()),
             "room": str(sum(2 * lane.record.limits.max_batch_size for lane in lanes)),

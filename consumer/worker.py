@@ -13,20 +13,23 @@ from pathlib import Path
 
 from ..broker import fleet
 from ..broker.commands import Command
-from ..broker.interface import Executor
+from ..broker.interface import COMMAND_TIMEOUT_S, Executor, blocking_timeout_s
+from ..service.back_off import LONGEST_S, BackOff
 from ..service.lifecycle import guarded_thread
+from ..service.watchdog import Pace
 from ..wire.deployment import VersionRecord
 from ..wire.errors import ErrorBody, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.work import WorkEntry
 from .blobs import Placed
 from .context import WorkerContext
-from .device_unit import JOIN_S, RETRY_SETTLE_S, DeviceUnit, UnitKey
+from .device_unit import JOIN_S, DeviceUnit, UnitKey
 from .heart import Heart
 from .held import Lane, Placement, RecoveredEntry
 from .intake import BELL_TIMEOUT_S, Intake, Offer
 
 _ROOM_WAIT_S = 1.0
+_DRAIN_LOOK_S = 0.2
 
 
 class Outcome(Enum):
@@ -54,6 +57,7 @@ class Worker:
         self.on_hold: frozenset[str] = frozenset()  # models of which nothing is taken; replaced
         self.server_offset_ms = 0.0  # server time minus monotonic time
         self.failure: BaseException | None = None
+        self.doubts = 0  # guarded by lock
         self._leaving: list[DeviceUnit] = []  # the keeper's
         self._batches = count(1)  # guarded by lock
         self._fresh_until_ms = 0.0  # guarded by lock; after it nothing new is started
@@ -63,7 +67,7 @@ class Worker:
         )
         self._heart_thread = guarded_thread("heart", self._heart_loop, self.fail)
 
-    def connect(self, purpose: str, timeout_s: float = 10.0) -> Executor:
+    def connect(self, purpose: str, timeout_s: float = COMMAND_TIMEOUT_S) -> Executor:
         """A connection of this worker's for one thread."""
         return self.context.broker.connect(f"{self.name}-{purpose}", timeout_s)
 
@@ -86,15 +90,19 @@ class Worker:
 
     def _heart_loop(self) -> None:
         beat_s = self.context.settings.beat_ms / 1000
-        while not self.stopping.is_set() and not self.heart.fenced.is_set():
-            try:
-                self.context.faults.reach("worker.before_beat")
-                self.heart.beat_once()
-            except ServerError as error:
-                self.context.outage.begins(error)
-            else:
-                self.context.outage.ends()
-            self.heart.wait_s(beat_s)
+        # Never slower than the beat, or peers would bury it right after the server's return.
+        pace = Pace(back_off=BackOff(longest_s=min(beat_s, LONGEST_S)), goes_first=True)
+        with self.context.watchdog.watch("heart", COMMAND_TIMEOUT_S, pace) as loop:
+            while not self.stopping.is_set() and not self.heart.fenced.is_set():
+                try:
+                    self.context.faults.reach("worker.before_beat")
+                    self.heart.beat_once()
+                except ServerError as error:
+                    loop.failed(error)
+                    loop.pause(self.heart.wait_s)
+                else:
+                    loop.worked()
+                    self.heart.wait_s(beat_s)
 
     def _note_beat(self, began_ms: float) -> None:
         with self.lock:
@@ -159,8 +167,9 @@ class Worker:
 
     def run_intake(self, keys: ModelKeys, over: threading.Event) -> None:
         """Take entries of one model until told to stop; on a thread of its own."""
-        executor = self.connect("take", BELL_TIMEOUT_S + 10.0)
-        Intake(self, keys, executor, over, self.context.faults).run()
+        executor = self.connect("take", blocking_timeout_s(BELL_TIMEOUT_S))
+        with self.context.watchdog.watch(f"intake {keys.model}", BELL_TIMEOUT_S) as loop:
+            Intake(self, keys, executor, over, loop, self.context.faults).run()
 
     def offer(self, model: str, *, wait: bool) -> Offer:
         """Lanes of a model that may take, if need be waited for up to a second."""
@@ -254,6 +263,15 @@ class Worker:
         """This worker is not among the living any more; the keeper ends it."""
         self.heart.fenced.set()
 
+    def doubt(self) -> None:
+        """An answer was lost that may have handed entries to us: intake is to look."""
+        with self.lock:
+            self.doubts += 1
+
+    def is_fresh(self) -> bool:
+        """Whether our own beat went through of late."""
+        return self.now_ms() <= self._fresh_until_ms
+
     def report_outage(self, error: ServerError) -> None:
         """The server gave no answer, or an error."""
         self.context.outage.begins(error)
@@ -278,7 +296,7 @@ class Worker:
                     for unit in self.units:
                         unit.kill("it did not end within the grace period")
                     return
-                self.changed.wait(min(left_s, RETRY_SETTLE_S))
+                self.changed.wait(min(left_s, _DRAIN_LOOK_S))
 
     def _is_busy(self) -> bool:
         return any(unit.busy for unit in (*self.units, *self._leaving))

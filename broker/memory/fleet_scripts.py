@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from ..commands import Part
-from ..errors import RefusedError, refused
+from ..errors import RefusedError, UnusableKeyError, refused
 from .script_calls import Args, Call, Keys, ScriptFunction, member_of
 
 # The life of workers.
@@ -227,9 +227,15 @@ def mend(call: Call, keys: Keys, args: Args) -> Any:
     if call("SCARD", tenants_key) == 0:
         call("SADD", tenants_key, *args[3 : 3 + count])
     lacking = [stream for stream in streams if not _has_group(call, stream)]
+    foreign = []
     for stream in lacking:
         group = "router" if stream in streams[:count] else "worker"
-        call("XGROUP", "CREATE", stream, group, "0", "MKSTREAM")
+        try:
+            call("XGROUP", "CREATE", stream, group, "0", "MKSTREAM")
+        except UnusableKeyError:
+            foreign.append(stream)
+    if foreign:
+        raise refused(f"WRONGTYPE {foreign[0].decode()} is no stream")
     return -1 if epoch is None else len(lacking)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .script_calls import Args, Call, Keys, ScriptFunction, is_mine, now_ms
+from .script_calls import Args, Call, Keys, ScriptFunction, has_added, is_mine, now_ms
 
 
 def ripe(call: Call, keys: Keys, args: Args) -> Any:
@@ -40,7 +40,7 @@ def _promote(call: Call, keys: Keys, parked_id: bytes, place: Keys) -> bytes:
     fields = entries[0][1]
     if call("ZSCORE", due, fields[7] + b":" + fields[5]) is None:
         return b"CLOSED"
-    if call("XADD", queue, "NOMKSTREAM", "*", *fields[4:]) is None:
+    if not has_added(call, queue, fields[4:]):
         return b"STALE"
     if call("LLEN", bell) == 0:
         call("RPUSH", bell, "1")

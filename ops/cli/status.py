@@ -107,6 +107,9 @@ def _complaints(found: FleetStatus) -> Iterator[str]:
         if model.fault:
             yield f"{model.model} cannot be served: {model.fault}"
         yield from _refusals(model)
+        for worker in model.workers:
+            if worker.stalled:
+                yield f"{model.model} on {worker.name}: stalled: {worker.stalled}"
         for version in model.versions:
             if version.stable and not version.ready_workers:
                 yield f"{model.model}/{version.version}: no worker serves it"

@@ -3,7 +3,7 @@
 import pytest
 
 from batchfleet.consumer.core import Core
-from batchfleet.consumer.held import Placement
+from batchfleet.consumer.held import Placement, RecoveredEntry
 from batchfleet.consumer.protocol import (
     Answer,
     Answers,
@@ -152,6 +152,19 @@ def test_a_batch_over_the_limits_comes_back_prepared_and_is_cut_then():
     assert len(cut.rows) == 4
 
 
+def test_what_came_while_one_ran_is_the_next_batch():
+    bench = Bench(bytes_per_token=4.0, max_batch_size=8)
+    bench.take(entry("runs"))
+    (run,) = bench.plan()
+    bench.take(*(entry(f"r{at}") for at in range(7)))
+    (prepare,) = bench.plan()
+    assert isinstance(prepare, Prepare)
+    bench.prepared(*((number, [5]) for number in range(2, 9)))
+    bench.done(run, answered(1), prepared=[PreparedItem(1, [5], 0, 0.1)])
+    (following,) = bench.plan()
+    assert len(following.rows) == 7
+
+
 def test_a_failed_request_ends_alone():
     bench = Bench()
     bench.take(entry("good"), entry("bad"))
@@ -210,6 +223,29 @@ def test_after_a_lost_device_the_suspects_run_alone_and_only_the_culprit_fails()
     assert outcomes == {"a": None, "b": POISON.code, "c": None}
     (run,) = bench.plan()
     assert [item.request for item in run.items] == [4]
+
+
+def recovered(name, attempt, *, inside=True):
+    return RecoveredEntry(PLACE, entry(name), attempt, inside)
+
+
+def test_a_recovered_suspect_waits_until_the_device_process_is_empty():
+    bench = Bench(bytes_per_token=4.0)
+    bench.take(entry("runs"))
+    (run,) = bench.plan()
+    assert bench.core.take_over(bench.lane, [recovered("suspect", 2)], 0.0, 0.0) == []
+    assert bench.plan() == []
+    bench.done(run, answered(1), prepared=[PreparedItem(1, [5], 0, 0.1)])
+    (prepare,) = bench.plan()
+    assert [item.request for item in prepare.items] == [2]
+
+
+def test_a_request_that_ended_too_many_workers_is_given_up():
+    bench = Bench(max_attempts=2)
+    found = [recovered("culprit", 3), recovered("waited", 1, inside=False)]
+    (ended,) = bench.core.take_over(bench.lane, found, 0.0, 0.0)
+    assert (ended.held.entry.id, ended.failure.code) == ("culprit", POISON.code)
+    assert [held.entry.id for held in bench.core.held.values()] == ["waited"]
 
 
 def test_a_late_request_is_given_up_unless_it_is_on_the_device():
