@@ -155,6 +155,11 @@ def drop_ingress(stream: str, entry_ids: Sequence[bytes]) -> list[Command[Any]]:
     return [ack, plain(as_is, "XDEL", stream, *entry_ids)]
 
 
+def read_entries(raw: Any) -> list[Entry]:
+    """The answer to a range of a stream."""
+    return [(entry[0], entry[1]) for entry in raw]
+
+
 def _read_streams(raw: Any) -> list[tuple[str, list[Entry]]]:
     if not raw:
         return []
@@ -389,7 +394,7 @@ def forget_replies(
 def waiting(stream: str, start: str, count: int) -> Command[list[Entry]]:
     """Entries of a work stream from id `start` on, without taking them."""
     parts = ("XRANGE", stream, start, "+", "COUNT", count)
-    return plain(lambda raw: [(entry[0], entry[1]) for entry in raw], *parts)
+    return plain(read_entries, *parts)
 
 
 def stream_length(stream: str) -> Command[int]:

@@ -137,6 +137,13 @@ def end_requests(
     executor: Executor, view: ModelView, envelopes: Sequence[Envelope], error: ErrorBody
 ) -> int:
     """Answer requests with an error, those that are open; returns how many were."""
+    return end_each(executor, view, envelopes, error).count(Finished.ANSWERED)
+
+
+def end_each(
+    executor: Executor, view: ModelView, envelopes: Sequence[Envelope], error: ErrorBody
+) -> list[Finished]:
+    """The same; tells of each whether it was open (`ANSWERED`) or not (`CLOSED`)."""
     result_ttl_ms = view.deployment.limits.result_ttl_ms
     items = [
         FinishItem(
@@ -153,9 +160,8 @@ def end_requests(
         )
         for envelope in envelopes
     ]
-    outcomes = [
+    return [
         outcome
         for some in requests.split_finish(items)
         for outcome in executor.run(requests.finish(view.keys, "", some))
     ]
-    return outcomes.count(Finished.ANSWERED)

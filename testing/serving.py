@@ -33,7 +33,8 @@ from .device_thread import DeviceThread
 VERSION = "1"
 # How long a model may sit at a breakpoint before its caller is told that it took too long.
 _PATIENCE_MS = 600_000
-_PATIENT = ("timeout_ms", "load_ms", "preprocess_ms", "predict_ms", "postprocess_ms")
+_PATIENT = ("timeout_ms", "load_ms")
+_STAGES = ("preprocess_ms", "predict_ms", "postprocess_ms")
 _REFRESH_MS = 100
 _GRACE_MS = 2_000
 _LOOK_S = 0.01
@@ -89,8 +90,10 @@ def serve(
         parameters: `LoadContext.parameters`.
         folder: `LoadContext.folder`, the model's files; None = an empty one.
         limits: of the version, such as `max_batch_size=4`. Time limits are ten minutes each
-            unless they are given, so that there is time to look around at a breakpoint; a row that
-            finds the device idle is preprocessed and predicted under the sum of both limits.
+            unless they are given, so that there is time to look around at a breakpoint. Whoever
+            gives one of `preprocess_ms`, `predict_ms` and `postprocess_ms` (here or in the class)
+            gets the longest one given for the others too: a row that finds the device idle is
+            preprocessed and predicted in one go, under the sum of both.
 
     Raises:
         ModelRefusedError: it could not be loaded.
@@ -119,17 +122,22 @@ def _record(
     signature: Signature | Mapping[str, Any] | None,
     limits: Mapping[str, Any],
 ) -> VersionRecord:
-    own = limits_from_wire(
-        {**dict.fromkeys(_PATIENT, _PATIENCE_MS), **_said(model_class, "limits")}
-    )
+    given = {**_said(model_class, "limits"), **limits}
     declared = _said(model_class, "signature") if signature is None else signature
     return VersionRecord(
         version=VERSION,
         lineage=_LINEAGE,
         bytes_per_token=float(getattr(model_class, "bytes_per_token", 0.0)),
         signature=declared if isinstance(declared, Signature) else Signature.from_wire(declared),
-        limits=limits_from_wire(limits, own),
+        limits=limits_from_wire({**_patience(given), **given}),
     )
+
+
+def _patience(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The time limits of a test that gives these."""
+    stages = [given[name] for name in _STAGES if name in given]
+    stage_ms = max(stages) if stages else _PATIENCE_MS
+    return {**dict.fromkeys(_PATIENT, _PATIENCE_MS), **dict.fromkeys(_STAGES, stage_ms)}
 
 
 def _said(model_class: type[Model], name: str) -> Mapping[str, Any]:

@@ -248,6 +248,24 @@ def test_a_request_that_ended_too_many_workers_is_given_up():
     assert [held.entry.id for held in bench.core.held.values()] == ["waited"]
 
 
+def test_what_was_prepared_before_suspects_came_is_run_before_them():
+    """Nothing else would empty the device process, and all would wait for their deadlines."""
+    bench = Bench(bytes_per_token=4.0, max_batch_size=1)
+    bench.take(entry("first"), entry("second"))
+    bench.plan()
+    bench.prepared((1, [1]), (2, [1]))
+    (first,) = bench.plan()
+    lost = RecoveredEntry(PLACE, entry("suspect"), attempt=2, inside=True)
+    assert bench.core.take_over(bench.lane, [lost], 1.0, 0.0) == []
+    assert bench.plan() == []
+    bench.done(first, answered(1))
+    (second,) = bench.plan()
+    assert second.rows == [(2, 0)]
+    bench.done(second, answered(2))
+    (prepare,) = bench.plan()
+    assert [item.request for item in prepare.items] == [3]
+
+
 def test_a_late_request_is_given_up_unless_it_is_on_the_device():
     bench = Bench(max_batch_size=1)
     bench.take(entry("runs", deadline_ms=50), entry("waits", deadline_ms=50))

@@ -170,7 +170,8 @@ def test_a_model_that_exits_is_found_out_alone_and_the_process_goes_on(stage):
     assert any(entry["event"] == "device.lost" for entry in logs)
 
 
-def test_a_row_that_hangs_is_cut_off_at_the_limit_that_a_test_gives():
+@pytest.mark.parametrize("limits", [{"predict_ms": 200}, {"preprocess_ms": 100, "predict_ms": 200}])
+def test_a_row_that_hangs_is_cut_off_at_the_limit_that_a_test_gives(limits):
     released = threading.Event()
 
     class Slow(Model):
@@ -180,7 +181,7 @@ def test_a_row_that_hangs_is_cut_off_at_the_limit_that_a_test_gives():
             return [{"text": row["text"]} for row in rows]
 
     try:
-        with serve(Slow, preprocess_ms=100, predict_ms=200) as client:
+        with serve(Slow, **limits) as client:
             culprit = client.submit("Slow", "hang")
             with pytest.raises(ModelError) as caught:
                 client.result(culprit)
