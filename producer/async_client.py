@@ -20,11 +20,11 @@ from ..wire.keys import ModelKeys
 from ..wire.names import require_name
 from ..wire.reply import Reply, decode_reply
 from ..wire.states import State
-from .back_off import BackOff
 from .blobs import may_have_blobs, with_outputs
 from .errors import ClientClosedError, WaitTimeoutError, unknown_model
 from .ingress import Entry, Ingress, NotAddedError, check_added
 from .options import NO_OPTIONS, OptionFields, Options, RequestIds, patience_s
+from .pauses import Pauses
 from .recovery import Recovery
 from .removal import ReplyRemover
 from .result import Handle, HandleLike, Result, as_handle
@@ -187,14 +187,14 @@ class AsyncClient:
         """
         known = as_handle(handle)
         packed = self._ingress(known.model).pack_cancel(known.id)
-        back_off = BackOff()
+        pauses = Pauses()
         try:
             async with asyncio.timeout(timeout_s):
                 while (state := await self.status(known)) in _OPEN_STATES:
                     # Again and again: another router may read this before it reads the request.
                     if await self._executor.run_packed(packed) is None:
                         raise unknown_model(self._keys_of(known), self._tenant)
-                    await back_off.pause()
+                    await pauses.pause()
         except TimeoutError as error:
             raise WaitTimeoutError(f"no router cancelled {known.id} in time") from error
         return state

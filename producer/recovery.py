@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..broker import fleet
-from ..broker.errors import TransientError, UnreachableError
+from ..broker.errors import TransientError, UnreachableError, UnwritableError
 from ..broker.interface import AsyncExecutor
 from ..wire.errors import ServerError
-from .back_off import BackOff
-from .errors import ClientClosedError
+from .errors import ClientClosedError, unwritable
+from .pauses import Pauses
 
 
 class Recovery:
@@ -36,6 +36,8 @@ class Recovery:
 
         Whether it was added is unknown; added twice under one id, it still runs once.
         """
+        if isinstance(error, UnwritableError):
+            raise unwritable(error) from error
         if not isinstance(error, UnreachableError | TransientError):
             raise error from None
         if self._is_closed:
@@ -45,11 +47,11 @@ class Recovery:
         await self._wait_until_reachable(within_s)
 
     async def _wait_until_reachable(self, within_s: float) -> None:
-        back_off = BackOff()
+        pauses = Pauses()
         try:
             async with asyncio.timeout(within_s):
                 while True:
-                    await back_off.pause()
+                    await pauses.pause()
                     if await self._is_reachable():
                         return
         except TimeoutError as error:
@@ -62,4 +64,6 @@ class Recovery:
             if self._is_closed:
                 raise ClientClosedError("the client was closed") from None
             return False
+        except UnwritableError as error:
+            raise unwritable(error) from error
         return True

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from ..broker import fleet, requests
+from ..broker.errors import UnusableKeyError
 from ..broker.interface import Executor
 from ..wire.deployment import Deployment
 from ..wire.errors import SettingsError
@@ -13,13 +14,15 @@ from ..wire.keys import ModelKeys
 
 # Refuse new work when memory is this full, so that finishing always has room.
 _MEMORY_SHARE_MAX = 0.8
+_SERVED = ("ready", "loading")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelView:
     """One deployed model: its record, its tenants, and the versions that live workers serve.
 
-    `record` is the deploy hash as it lies on the server, `deployment` what it says.
+    `record` is the deploy hash as it lies on the server, `deployment` what it says. `served` counts
+    a version that a worker is loading: its requests are worth the wait.
     """
 
     keys: ModelKeys
@@ -53,7 +56,7 @@ def read_view(executor: Executor, namespace: str) -> FleetView:
     for name in executor.run(fleet.models(namespace)):
         try:
             view = _read_model(executor, ModelKeys(namespace, name))
-        except SettingsError as error:
+        except (SettingsError, UnusableKeyError) as error:
             faults[name] = str(error)
         else:
             models |= {} if view is None else {name: view}
@@ -75,7 +78,7 @@ def _read_model(executor: Executor, keys: ModelKeys) -> ModelView | None:
     if deployment is None:
         return None
     announced = executor.run_all([fleet.announcement(keys, worker) for worker in workers])
-    served = {version for fields in announced for version in ready_versions(fields)}
+    served = {version for fields in announced for version in served_versions(fields)}
     return ModelView(
         keys=keys,
         record=record,
@@ -86,14 +89,20 @@ def _read_model(executor: Executor, keys: ModelKeys) -> ModelView | None:
     )
 
 
-def ready_versions(announcement: Mapping[str, bytes]) -> list[str]:
-    """The versions that a worker's announcement says it has loaded."""
+def served_versions(announcement: Mapping[str, bytes]) -> list[str]:
+    """The versions that a worker's announcement says it has loaded, or is loading.
+
+    After a request has ended the device process, all of them are loaded anew, one after the other.
+    """
     lanes = orjson.loads(announcement.get("lanes", b"{}"))
-    return [version for version, lane in lanes.items() if lane.get("state") == "ready"]
+    return [version for version, lane in lanes.items() if lane.get("state") in _SERVED]
 
 
 class UnservedWatch:
-    """Remembers since when a version has had no live worker. Owned by the keeper thread."""
+    """Remembers since when no live worker has had a version, or been loading it.
+
+    Owned by the keeper thread.
+    """
 
     def __init__(self, patience_ms: float) -> None:
         self._patience_ms = patience_ms

@@ -22,7 +22,9 @@ VARIABLE_PREFIX = "BATCHFLEET_"
 CONFIG_VARIABLE = "BATCHFLEET_CONFIG"
 CONFIG_FILE = "batchfleet.toml"
 # Variables with our prefix that are not settings of a process.
-_OTHER_VARIABLES = re.compile(r"BATCHFLEET_(CONFIG|JOBS_REDIS_URL|REDIS_SERVER|TEST_[A-Z0-9_]*)")
+_OTHER_VARIABLES = re.compile(
+    r"BATCHFLEET_(CONFIG|FAULT_POINTS|JOBS_REDIS_URL|REDIS_SERVER|TEST_[A-Z0-9_]*)"
+)
 OWN_CODE = "own"
 _DURATION_MS_MAX = 86_400_000
 _REDIS_URL = re.compile(r"(rediss?://[^/\s]+|unix://[^/\s]*/)\S*")
@@ -187,7 +189,7 @@ class Settings:
     )
     no_worker_ms: int = _row(
         10_000,
-        "requests of a version that no live worker serves for this long are answered no_worker",
+        "requests of a version that no worker has or loads for this long are answered no_worker",
         "router",
         "up",
         rule=_duration,

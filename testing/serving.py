@@ -14,6 +14,7 @@ import orjson
 from ..broker import fleet
 from ..broker.memory.executors import MemoryBroker
 from ..broker.memory.server import MemoryServer
+from ..consumer.context import Devices
 from ..consumer.device.loading import VersionFiles
 from ..consumer.program import ConsumerProgram
 from ..models.model import Model
@@ -22,6 +23,7 @@ from ..router.program import RouterProgram
 from ..service.clock import Clock, SystemClock
 from ..service.events import Events
 from ..service.lifecycle import StopSignal, guarded_thread
+from ..service.logs import configure_logs_if_unset
 from ..service.settings import Settings
 from ..wire.deployment import Signature, VersionRecord, limits_from_wire
 from ..wire.errors import BatchfleetError
@@ -32,7 +34,8 @@ from .device_thread import DeviceThread
 VERSION = "1"
 # How long a model may sit at a breakpoint before its caller is told that it took too long.
 _PATIENCE_MS = 600_000
-_PATIENT = ("timeout_ms", "load_ms", "preprocess_ms", "predict_ms", "postprocess_ms")
+_PATIENT = ("timeout_ms", "load_ms")
+_STAGES = ("preprocess_ms", "predict_ms", "postprocess_ms")
 _REFRESH_MS = 100
 _GRACE_MS = 2_000
 _LOOK_S = 0.01
@@ -79,7 +82,8 @@ def serve(
     """A client of a fleet of one worker that serves this class, inside this process.
 
     Breakpoints in the model stop where they stand: it runs in threads of this process. What the
-    model raises is logged with its trace; the caller gets code and message, as from any fleet.
+    model raises is logged with its trace, on stderr unless the program has set structlog up; the
+    caller gets code and message, as from any fleet.
 
     Args:
         model_class: the class; `signature`, `limits` and `bytes_per_token` in it count.
@@ -88,14 +92,19 @@ def serve(
         parameters: `LoadContext.parameters`.
         folder: `LoadContext.folder`, the model's files; None = an empty one.
         limits: of the version, such as `max_batch_size=4`. Time limits are ten minutes each
-            unless they are given, so that there is time to look around at a breakpoint; a row that
-            finds the device idle is preprocessed and predicted under the sum of both limits.
+            unless they are given, so that there is time to look around at a breakpoint. Whoever
+            gives one of `preprocess_ms`, `predict_ms` and `postprocess_ms` (here or in the class)
+            gets the longest one given for the others too: a row that finds the device idle is
+            preprocessed and predicted in one go, under the sum of both.
 
     Raises:
         ModelRefusedError: it could not be loaded.
         SettingsError: there is no such limit, or its value is out of range.
         CallerError: `bad_request` where the name is not a name.
+        TypeError: it is no class of a model, but an instance, say.
     """
+    configure_logs_if_unset()
+    _require_model(model_class)
     with tempfile.TemporaryDirectory(prefix="batchfleet-") as empty:
         served = Served(
             model_class=model_class,
@@ -113,22 +122,32 @@ def serve(
             small_fleet.stop()
 
 
+def _require_model(given: Any) -> None:
+    if not isinstance(given, type) or not issubclass(given, Model):
+        raise TypeError(f"serve takes a class derived from batchfleet.Model, not {given!r}")
+
+
 def _record(
     model_class: type[Model],
     signature: Signature | Mapping[str, Any] | None,
     limits: Mapping[str, Any],
 ) -> VersionRecord:
-    own = limits_from_wire(
-        {**dict.fromkeys(_PATIENT, _PATIENCE_MS), **_said(model_class, "limits")}
-    )
+    given = {**_said(model_class, "limits"), **limits}
     declared = _said(model_class, "signature") if signature is None else signature
     return VersionRecord(
         version=VERSION,
         lineage=_LINEAGE,
         bytes_per_token=float(getattr(model_class, "bytes_per_token", 0.0)),
         signature=declared if isinstance(declared, Signature) else Signature.from_wire(declared),
-        limits=limits_from_wire(limits, own),
+        limits=limits_from_wire({**_patience(given), **given}),
     )
+
+
+def _patience(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The time limits of a test that gives these."""
+    stages = [given[name] for name in _STAGES if name in given]
+    stage_ms = max(stages) if stages else _PATIENCE_MS
+    return {**dict.fromkeys(_PATIENT, _PATIENCE_MS), **dict.fromkeys(_STAGES, stage_ms)}
 
 
 def _said(model_class: type[Model], name: str) -> Mapping[str, Any]:
@@ -178,7 +197,7 @@ class _SmallFleet:
             events,
             clock,
             broker=self._broker,
-            open_link=lambda _: DeviceThread(served.files, clock),
+            devices=Devices(open_link=lambda _: DeviceThread(served.files, clock)),
         )
         router = RouterProgram(settings, events, clock, self._broker)
         self._worker = _Program(worker.run, self._fail)

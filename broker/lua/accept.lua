@@ -46,13 +46,14 @@ local function copied_inputs(entry)
   return nil
 end
 
--- Closed entries stay in a queue until a worker reads it: they must not pile up while none lives.
+-- Closed entries stay in a queue until a worker reads it, or parked until their time has come: they
+-- must not pile up.
 local lengths = {}
-local function fault_of(queue)
-  local length = lengths[queue] or redis.pcall('XLEN', queue)
+local function fault_of(stream)
+  local length = lengths[stream] or redis.pcall('XLEN', stream)
   if type(length) ~= 'number' then return 'STALE' end
-  lengths[queue] = length + 1
-  return lengths[queue] > 2 * backlog and 'BUSY'
+  lengths[stream] = length + 1
+  return lengths[stream] > 2 * backlog and 'BUSY'
 end
 
 local function ring(bell)
@@ -85,7 +86,7 @@ local function open_request(a, last, queue, bell)
     ARGV[last] = copied_inputs(ARGV[a])
     if not ARGV[last] then return 'GONE' end
   end
-  local fault = fault_of(queue)
+  local fault = fault_of(start > now and parked or queue)
   if fault then return fault end
   ARGV[last - 2] = string.format('%d', deadline)
   if redis.call('ZADD', due, 'NX', deadline, ARGV[a + 1]) == 0 then return 'DUP' end

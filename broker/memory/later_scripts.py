@@ -1,4 +1,4 @@
-"""The scripts of `broker/lua/` about parked requests and dead letters, in Python."""
+"""The scripts of `broker/lua/` about parked requests, dead letters and lists, in Python."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -79,5 +79,20 @@ def replay(call: Call, keys: Keys, args: Args) -> Any:
     return added
 
 
-_FUNCTIONS: Sequence[ScriptFunction] = (ripe, promote, retry, replay)
+def heads(call: Call, keys: Keys, args: Args) -> Any:
+    """Entries of a stream without what is large in them."""
+    command, start, end, count = args
+    found = []
+    for entry_id, fields in call(command.decode(), keys[0], start, end, "COUNT", count):
+        values = [
+            b"" if name == b"inputs" else v
+            for name, v in zip(fields[::2], fields[1::2], strict=True)
+        ]
+        found.append(
+            [entry_id, [p for pair in zip(fields[::2], values, strict=True) for p in pair]]
+        )
+    return found
+
+
+_FUNCTIONS: Sequence[ScriptFunction] = (ripe, promote, retry, replay, heads)
 LATER_SCRIPTS: Mapping[str, ScriptFunction] = {each.__name__: each for each in _FUNCTIONS}

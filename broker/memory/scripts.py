@@ -82,7 +82,7 @@ class _Accept:
         inputs = item[-1] or self._copied_inputs(entry_id)
         if inputs is None:
             return b"GONE"
-        fault = self._fault_of(stream)
+        fault = self._fault_of(self._parked if start_ms > self._now_ms else stream)
         if fault:
             return fault
         if call("ZADD", self._due, "NX", deadline, member) == 0:

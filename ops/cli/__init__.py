@@ -38,7 +38,14 @@ COMMANDS: dict[str, CommandPlace] = {
     "result": CommandPlace(
         "requests", "result", "Wait for the answer to a request that was submitted."
     ),
-    "requests": CommandPlace("requests", "requests", "Look at single requests."),
+    "requests": CommandPlace(
+        "open_requests", "requests", "Look at single requests, and take them back."
+    ),
+    "dead": CommandPlace(
+        "dead", "dead", "Requests that were given up, kept with their inputs and the error."
+    ),
+    "pause": CommandPlace("intake", "pause", "Keep requests of a model waiting, or refuse them."),
+    "resume": CommandPlace("intake", "resume", "Have a paused model serve again."),
     "status": CommandPlace(
         "status", "status", "Show the fleet: models, what waits, workers, refusals."
     ),
