@@ -151,8 +151,9 @@ def claim_ingress(stream: str, router: str, idle_ms: int, count: int) -> Command
 
 def drop_ingress(stream: str, entry_ids: Sequence[bytes]) -> list[Command[Any]]:
     """End ingress entries that nobody can be answered for."""
-    ack = plain(as_is, "XACK", stream, INGRESS_GROUP, *entry_ids)
-    return [ack, plain(as_is, "XDEL", stream, *entry_ids)]
+    # In this order: of what is deleted and not acknowledged, the next look is reminded.
+    delete = plain(as_is, "XDEL", stream, *entry_ids)
+    return [delete, plain(as_is, "XACK", stream, INGRESS_GROUP, *entry_ids)]
 
 
 def read_entries(raw: Any) -> list[Entry]:

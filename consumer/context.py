@@ -7,6 +7,7 @@ from pathlib import Path
 from ..broker.interface import Broker
 from ..service.clock import Clock
 from ..service.events import Events
+from ..service.lifecycle import MakeThread, stepped_thread
 from ..service.outage import Outage
 from ..service.settings import Settings
 from ..service.watchdog import Watchdog
@@ -24,6 +25,7 @@ class WorkerContext:
         watchdog: watches the loops of the program, and knows whether the server is away.
         open_link: starts a device process under an interpreter; None is the worker's own.
         versions_apart: whether each version has a device process for itself.
+        make_thread: makes the worker's threads.
     """
 
     settings: Settings
@@ -33,6 +35,7 @@ class WorkerContext:
     broker: Broker
     open_link: OpenLink
     versions_apart: bool = False
+    make_thread: MakeThread = stepped_thread
 
     @property
     def outage(self) -> Outage:

@@ -191,13 +191,17 @@ class Core:
     def _plan_suspects(self, now_ms: float) -> list[Message]:
         """Run suspects group by group, with nothing else in the device process.
 
-        What was prepared before they came is run first: else it would stay inside.
+        What was prepared before they came is run first: else it would stay inside. A group runs
+        once all of it is prepared: those who wait for it have waited for a lease already, and a
+        second run for the rest of it would be one run more.
         """
         if not self.suspects.is_inside and not self._is_occupied():
             if self._loading_lanes():
                 return []  # a version that crashes while it loads must not take them along
             group = self.suspects.admit()
             return self._prepare(group[0].lane, group, now_ms)
+        if self.suspects.is_inside and any(lane.preparing for lane in self.lanes.values()):
+            return []
         run = self._start_prepared(now_ms) if self.running is None else None
         return [] if run is None else [run]
 
@@ -313,6 +317,7 @@ class Core:
             lane.refusal = message.message
             return
         lane.ready = True
+        lane.deaths = 0
         lane.lineage = message.lineage
         lane.cost = CostCurve.from_points(message.curve)
 

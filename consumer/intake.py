@@ -104,25 +104,45 @@ class Intake:
 
     def run(self) -> None:
         """Take until the worker stops taking or the model is not wanted any more."""
+        try:
+            while (pause_s := self.step()) is not None:
+                if pause_s:
+                    self._desk.stopping.wait(pause_s)
+        finally:
+            self.close()
+
+    def step(self) -> float | None:
+        """Wait for a bell and take once; see `Stepped`.
+
+        Raises:
+            ServerError: trying again would not help.
+        """
         desk = self._desk
-        with self._executor:
-            while desk.taking and not desk.stopping.is_set() and not self._over.is_set():
-                try:
-                    was_asked = self._turn()
-                except FencedError:
-                    # Of a model that was undeployed meanwhile, the worker has taken its own leave.
-                    if not self._over.is_set() and not self._is_gone():
-                        desk.fence()
-                    return
-                except ServerError as error:
-                    desk.doubt()
-                    self._loop.failed(error)
-                    self._loop.pause(desk.stopping.wait)
-                else:
-                    if was_asked:
-                        self._loop.worked()
-                    else:
-                        self._loop.passed()
+        if not desk.taking or desk.stopping.is_set() or self._over.is_set():
+            return None
+        if (delay_s := self._loop.delay_s()) > 0:
+            return delay_s
+        try:
+            was_asked = self._turn()
+        except FencedError:
+            # Of a model that was undeployed meanwhile, the worker has taken its own leave.
+            if not self._over.is_set() and not self._is_gone():
+                desk.fence()
+            return None
+        except ServerError as error:
+            desk.doubt()
+            self._loop.failed(error)
+            return self._loop.delay_s()
+        if was_asked:
+            self._loop.worked()
+        else:
+            self._loop.passed()
+        return 0.0
+
+    def close(self) -> None:
+        """End the watch, and the connection."""
+        self._loop.end()
+        self._executor.close()
 
     def _is_gone(self) -> bool:
         """Whether the model was undeployed, so that nobody is among its living any more."""

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ..service.lifecycle import spawn
 from .frames import FrameChannel
-from .protocol import Message
+from .protocol import EXIT_MODEL_LEFT, Message
 
 _SOCKET_BUFFER_BYTES = 1024 * 1024
 _REAP_TIMEOUT_S = 10
@@ -107,4 +107,6 @@ class DeviceLink:
         self._channel.close()
         if self.kill_reason:
             return self.kill_reason
+        if code == EXIT_MODEL_LEFT:
+            return f"its code called exit (exit code {code})"
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -16,10 +16,10 @@ from ..broker.redis_broker import RedisBroker
 from ..service.clock import Clock
 from ..service.events import Events
 from ..service.identity import new_worker_name
-from ..service.lifecycle import StopSignal, guarded_thread
+from ..service.lifecycle import StopSignal, Thread
 from ..service.outage import Outage
 from ..service.settings import Settings
-from ..service.watchdog import Loop, Watchdog
+from ..service.watchdog import Watchdog
 from ..wire.deployment import Deployment, VersionRecord
 from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys
@@ -76,7 +76,8 @@ class ConsumerProgram:
             events.emit("worker.stopped", worker=name, reason=outcome.value)
             if outcome is Outcome.STOPPED:
                 return 0
-            events.emit("worker.fenced", worker=name)
+            if outcome is Outcome.FENCED:
+                events.emit("worker.fenced", worker=name)
             if keeper.was_ready:
                 on_ready = _ready_already
 
@@ -95,12 +96,14 @@ class Keeper:
         self._patterns = [pattern.strip() for pattern in self._context.settings.models.split(",")]
         self._lanes: dict[tuple[str, str], Lane] = {}
         self._interpreters = Interpreters(self._context.settings.cache)
-        self._intakes: dict[str, tuple[threading.Thread, threading.Event]] = {}
+        self._intakes: dict[str, tuple[Thread, threading.Event]] = {}
         self._executor = worker.connect("keeper")
         self._recovery = Recovery(worker, self._executor, self._context)
         self._closed = ClosedWatch(worker, self._executor, self._context.settings.namespace)
         self._deployments: dict[str, Deployment] = {}
         self._next_refresh_ms = 0.0
+        self._loop = self._context.watchdog.watch("keeper", COMMAND_TIMEOUT_S)
+        self._is_stranded = False  # it held requests of a version that cannot be loaded here
         self._has_looked = False  # at the deploy records
         self._nonces: dict[str, str] = {}
         self._unreadable: dict[str, str] = {}  # records that were reported
@@ -112,39 +115,80 @@ class Keeper:
             DeniedError: the server does not let us in.
             Exception: whatever a thread of the worker died of.
         """
-        worker = self._worker
-        worker.start()
-        self._context.events.emit("worker.started", worker=worker.name)
+        self.start()
         try:
-            self._keep(stop)
-            stop_at_ms = worker.now_ms() + self._context.settings.grace_ms
-            self._end_intakes()
-            if not worker.heart.fenced.is_set() and worker.failure is None:
-                worker.drain(stop_at_ms)
-        finally:
-            worker.stop()
-            self._executor.close()
-        if worker.failure is not None:
-            raise worker.failure
-        return Outcome.FENCED if worker.heart.fenced.is_set() else Outcome.STOPPED
-
-    def _is_over(self, stop: StopSignal) -> bool:
-        worker = self._worker
-        return stop.is_set() or worker.heart.fenced.is_set() or worker.failure is not None
-
-    def _keep(self, stop: StopSignal) -> None:
-        watchdog = self._context.watchdog
-        with watchdog.watch("keeper", COMMAND_TIMEOUT_S) as loop:
-            while not self._is_over(stop):
-                if loop.delay_s() == 0:
-                    self._ask_server(loop)
-                self._worker.watch_limits()
-                self._report_ready()
-                watchdog.look()
+            while not (stop.is_set() or self.is_over):
+                self.tick()
                 stop.wait(_TICK_S)
+            self.wind_up()
+        finally:
+            self.close()
+        return self.outcome()
 
-    def _ask_server(self, loop: Loop) -> None:
-        now_ms = self._worker.now_ms()
+    def start(self) -> None:
+        """Begin the worker's life."""
+        self._worker.start()
+        self._context.events.emit("worker.started", worker=self._worker.name)
+
+    def tick(self) -> None:
+        """Do what is due now: follow the records, recover, watch limits and loops.
+
+        Raises:
+            DeniedError: the server does not let us in.
+        """
+        if self._loop.delay_s() == 0:
+            self._ask_server()
+        self._worker.watch_limits()
+        self._give_back_stranded()
+        self._report_ready()
+        self._context.watchdog.look()
+
+    def _give_back_stranded(self) -> None:
+        """Let go of requests whose version cannot be loaded here any more.
+
+        An entry changes hands only where its owner leaves: the worker starts over as another.
+        """
+        for (model, version), lane in self._lanes.items():
+            if lane.refusal and lane.held_rows:
+                self._worker.drop_lane(lane)
+                self._is_stranded = True
+                self._context.events.emit("lane.stranded", model=model, version=version)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the worker cannot go on as the one that it is."""
+        is_fenced = self._worker.heart.fenced.is_set()
+        return is_fenced or self._is_stranded or self._worker.failure is not None
+
+    def wind_up(self) -> None:
+        """Take nothing more, and finish what is held as long as the grace period lasts."""
+        worker = self._worker
+        self._loop.end()
+        stop_at_ms = worker.now_ms() + self._context.settings.grace_ms
+        self._end_intakes()
+        if not worker.heart.fenced.is_set() and worker.failure is None:
+            worker.drain(stop_at_ms)
+
+    def close(self) -> None:
+        """End all threads, and leave."""
+        self._loop.end()
+        self._worker.stop()
+        self._executor.close()
+
+    def outcome(self) -> Outcome:
+        """How the worker's life ended.
+
+        Raises:
+            Exception: whatever a thread of it died of.
+        """
+        if self._worker.failure is not None:
+            raise self._worker.failure
+        if self._worker.heart.fenced.is_set():
+            return Outcome.FENCED
+        return Outcome.STRANDED if self._is_stranded else Outcome.STOPPED
+
+    def _ask_server(self) -> None:
+        now_ms, loop = self._worker.now_ms(), self._loop
         is_due = now_ms >= self._next_refresh_ms
         try:
             if is_due:
@@ -255,9 +299,8 @@ class Keeper:
     def _start_intake(self, keys: ModelKeys) -> None:
         over = threading.Event()
         worker = self._worker
-        thread = guarded_thread(
-            f"intake {keys.model}", lambda: worker.run_intake(keys, over), worker.fail
-        )
+        intake = worker.make_intake(keys, over)
+        thread = self._context.make_thread(f"intake {keys.model}", intake, worker.fail)
         self._intakes[keys.model] = (thread, over)
         thread.start()
 

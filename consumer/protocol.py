@@ -16,6 +16,8 @@ from ..wire.errors import ProtocolError
 
 PROTOCOL_VERSION = 1
 FRAME_BYTES_MAX = 512 * 1024 * 1024
+# Exit status of a device process that ended because a model's code asked for it.
+EXIT_MODEL_LEFT = 71
 
 RowHandle = tuple[int, int]
 

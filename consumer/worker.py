@@ -14,9 +14,6 @@ from pathlib import Path
 from ..broker import fleet
 from ..broker.commands import Command
 from ..broker.interface import COMMAND_TIMEOUT_S, Executor, blocking_timeout_s
-from ..service.back_off import LONGEST_S, BackOff
-from ..service.lifecycle import guarded_thread
-from ..service.watchdog import Pace
 from ..wire.deployment import VersionRecord
 from ..wire.errors import ErrorBody, ServerError
 from ..wire.keys import ModelKeys
@@ -37,6 +34,7 @@ class Outcome(Enum):
 
     STOPPED = "stopped"
     FENCED = "fenced"
+    STRANDED = "stranded"
 
 
 class Worker:
@@ -61,11 +59,8 @@ class Worker:
         self._leaving: list[DeviceUnit] = []  # the keeper's
         self._batches = count(1)  # guarded by lock
         self._fresh_until_ms = 0.0  # guarded by lock; after it nothing new is started
-        settings = context.settings
-        self.heart = Heart(
-            self.connect("beat"), context.clock, name, settings.lease_ms, self._note_beat
-        )
-        self._heart_thread = guarded_thread("heart", self._heart_loop, self.fail)
+        self.heart = Heart(self.connect("beat"), context, name, self.stopping, self._note_beat)
+        self._heart_thread = context.make_thread("heart", self.heart, self.fail)
 
     def connect(self, purpose: str, timeout_s: float = COMMAND_TIMEOUT_S) -> Executor:
         """A connection of this worker's for one thread."""
@@ -87,21 +82,6 @@ class Worker:
         self._heart_thread.start()
 
     # Heart.
-
-    def _heart_loop(self) -> None:
-        beat_s = self.context.settings.beat_ms / 1000
-        # Never slower than the beat, or peers would bury it right after the server's return.
-        pace = Pace(back_off=BackOff(longest_s=min(beat_s, LONGEST_S)), goes_first=True)
-        with self.context.watchdog.watch("heart", COMMAND_TIMEOUT_S, pace) as loop:
-            while not self.stopping.is_set() and not self.heart.fenced.is_set():
-                try:
-                    self.heart.beat_once()
-                except ServerError as error:
-                    loop.failed(error)
-                    loop.pause(self.heart.wait_s)
-                else:
-                    loop.worked()
-                    self.heart.wait_s(beat_s)
 
     def _note_beat(self, began_ms: float) -> None:
         with self.lock:
@@ -164,11 +144,11 @@ class Worker:
 
     # The desk of the intake threads.
 
-    def run_intake(self, keys: ModelKeys, over: threading.Event) -> None:
-        """Take entries of one model until told to stop; on a thread of its own."""
+    def make_intake(self, keys: ModelKeys, over: threading.Event) -> Intake:
+        """What takes entries of one model until told to stop; for a thread of its own."""
         executor = self.connect("take", blocking_timeout_s(BELL_TIMEOUT_S))
-        with self.context.watchdog.watch(f"intake {keys.model}", BELL_TIMEOUT_S) as loop:
-            Intake(self, keys, executor, over, loop).run()
+        loop = self.context.watchdog.watch(f"intake {keys.model}", BELL_TIMEOUT_S)
+        return Intake(self, keys, executor, over, loop)
 
     def offer(self, model: str, *, wait: bool) -> Offer:
         """Lanes of a model that may take, if need be waited for up to a second."""

@@ -18,8 +18,10 @@ from ..wire.errors import BatchfleetError, StoreError
 from .code import RUNTIME
 from .environments import LOCKED
 from .files import describe_file
+from .hooks import find_hook_fault
 from .manifest import Manifest
 
+_PACKAGE = "batchfleet"
 _BASE = "Model"
 _IN_CLASS = ("signature", "limits", "bytes_per_token")
 _FILLED_IN = ("runtime", "code", "files", "code_sha256")
@@ -74,9 +76,11 @@ def draft_of_file(path: Path, wishes: Wishes) -> tuple[Manifest, dict[str, Path]
     if missing:
         raise DraftError(f"{path} does not say what to call it: add {' and '.join(missing)}")
     try:
-        return Manifest.from_json(_encode(path, wire)), sources
+        manifest = Manifest.from_json(_encode(path, wire))
     except StoreError as error:
         raise DraftError(f"{path}: {error}") from error
+    _check_hooks(path, tree, found)
+    return manifest, sources
 
 
 _FLAGS = {"model": "name", "version": "version"}
@@ -98,7 +102,8 @@ def _choose_class(path: Path, tree: ast.Module, name: str) -> ast.ClassDef:
         if name not in classes:
             raise DraftError(f"{path} has no class {name!r}; it has: {_listed(classes)}")
         return classes[name]
-    models = [one for one in classes.values() if _is_model(one, classes)]
+    roots = _model_names(tree)
+    models = [one for one in classes.values() if _is_model(one, classes, roots)]
     if not models:
         raise DraftError(
             f"{path} has no class derived from batchfleet.Model; name one with {path.name}:Class "
@@ -112,15 +117,45 @@ def _choose_class(path: Path, tree: ast.Module, name: str) -> ast.ClassDef:
     return last[0]
 
 
-def _is_model(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> bool:
-    for base in node.bases:
-        name = base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "")
-        if name == _BASE:
+def _model_names(tree: ast.Module) -> set[str]:
+    """The names that batchfleet's `Model` goes by in a file."""
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    ours = [node for node in imports if (node.module or "").partition(".")[0] == _PACKAGE]
+    aliases = [alias for node in ours for alias in node.names if alias.name == _BASE]
+    return {_BASE, *(alias.asname for alias in aliases if alias.asname)}
+
+
+def _is_model(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], roots: set[str]) -> bool:
+    for name in _bases(node):
+        if name in roots:
             return True
         parent = classes.get(name)
-        if parent is not None and parent is not node and _is_model(parent, classes):
+        if parent is not None and parent is not node and _is_model(parent, classes, roots):
             return True
     return False
+
+
+def _bases(node: ast.ClassDef) -> list[str]:
+    return [
+        base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "")
+        for base in node.bases
+    ]
+
+
+def _check_hooks(path: Path, tree: ast.Module, found: ast.ClassDef) -> None:
+    known = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    roots, line, has_all_bases = _model_names(tree), [found], True
+    for one in line:  # which grows
+        for name in _bases(one):
+            if name in roots:
+                continue
+            if name in known and known[name] not in line:
+                line.append(known[name])
+            else:
+                has_all_bases = False
+    fault = find_hook_fault(line, has_all_bases=has_all_bases)
+    if fault:
+        raise DraftError(f"{path}:{found.lineno}: {fault}")
 
 
 def _listed(names: Any) -> str:

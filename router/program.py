@@ -14,7 +14,7 @@ from ..broker.redis_broker import RedisBroker
 from ..service.clock import Clock
 from ..service.events import Events
 from ..service.identity import new_worker_name
-from ..service.lifecycle import StopSignal, guarded_thread
+from ..service.lifecycle import MakeThread, StopSignal, Thread, stepped_thread
 from ..service.logs import OncePerKind
 from ..service.outage import Outage
 from ..service.settings import Settings
@@ -46,13 +46,19 @@ class RouterProgram:
     """Starts, watches and stops the threads of one router.
 
     The keeper (the thread that calls `run`) owns all of it. Pump threads read `_situations`, which
-    is replaced and never changed, and enter themselves into `_steps`.
+    is replaced and never changed.
     """
 
     def __init__(
-        self, settings: Settings, events: Events, clock: Clock, broker: Broker | None = None
+        self,
+        settings: Settings,
+        events: Events,
+        clock: Clock,
+        broker: Broker | None = None,
+        make_thread: MakeThread = stepped_thread,
     ) -> None:
         self._settings = settings
+        self._make_thread = make_thread
         self._broker = broker or RedisBroker(settings.redis_url)
         self._events = events
         self._clock = clock
@@ -64,10 +70,11 @@ class RouterProgram:
         self._steps: dict[PumpGroup, PumpStep] = {}
         self._watch = UnservedWatch(settings.no_worker_ms)
         self._mending = Mending(events, lambda: token_hex(4))
-        self._pumps: dict[PumpGroup, tuple[threading.Thread, threading.Event]] = {}
+        self._pumps: dict[PumpGroup, tuple[Thread, threading.Event]] = {}
         self._refresh_now = threading.Event()
         self._failure: BaseException | None = None
         self._watchdog = Watchdog(events, clock, Outage(events, clock), Random())  # noqa: S311
+        self._loop = self._watchdog.watch("keeper", COMMAND_TIMEOUT_S)
         self._is_ready = False
         self._has_looked = False
         self._next_refresh_ms = 0.0
@@ -83,24 +90,35 @@ class RouterProgram:
         """
         executor = self._broker.connect(f"{self._name}-keeper")
         try:
-            with self._watchdog.watch("keeper", COMMAND_TIMEOUT_S) as loop:
+            with self._loop:
                 while not stop.is_set() and self._failure is None:
-                    if loop.delay_s() == 0:
-                        self._ask_server(loop, executor, stop)
-                    if self._has_looked and not self._is_ready:
-                        self._announce(on_ready)
-                    self._watchdog.look()
+                    self.tick(executor, stop, on_ready)
                     stop.wait(_SWEEP_MS / 1000)
         finally:
-            self._stop_pumps()
+            self.stop_pumps()
             executor.close()
         self._events.emit("router.stopped")
         if self._failure is not None:
             raise self._failure
         return 0
 
-    def _ask_server(self, loop: Loop, executor: Executor, stop: StopSignal) -> None:
+    def tick(
+        self, executor: Executor, stop: StopSignal, on_ready: Callable[[dict[str, object]], None]
+    ) -> None:
+        """Do what is due now, on the keeper's connection: follow the fleet, sweep, watch loops.
+
+        Raises:
+            DeniedError: the server does not let us in.
+        """
+        if self._loop.delay_s() == 0:
+            self._ask_server(executor, stop)
+        if self._has_looked and not self._is_ready:
+            self._announce(on_ready)
+        self._watchdog.look()
+
+    def _ask_server(self, executor: Executor, stop: StopSignal) -> None:
         """One look at the fleet if it is due, and one sweep."""
+        loop = self._loop
         now_ms = self._clock.monotonic_ms()
         is_due = now_ms >= self._next_refresh_ms or self._refresh_now.is_set()
         try:
@@ -150,7 +168,7 @@ class RouterProgram:
 
     def _accepted(self, keys: ModelKeys) -> int:
         """Requests of a model that this router has accepted so far."""
-        steps = list(self._steps.items())  # pump threads enter themselves meanwhile
+        steps = self._steps.items()
         return sum(step.opened for group, step in steps if group.keys == keys)
 
     def _take_over(self, view: FleetView) -> None:
@@ -203,11 +221,12 @@ class RouterProgram:
         for group in wanted - set(self._pumps):
             over = threading.Event()
             loop = PumpLoop(self, group, stop, over)
-            thread = guarded_thread(f"pump {group.keys.model}", loop.run, self._fail)
+            thread = self._make_thread(f"pump {group.keys.model}", loop, self._fail)
             self._pumps[group] = (thread, over)
             thread.start()
 
-    def _stop_pumps(self) -> None:
+    def stop_pumps(self) -> None:
+        """End all pump threads."""
         for _, over in self._pumps.values():
             over.set()
         for thread, _ in self._pumps.values():
@@ -286,31 +305,49 @@ class PumpLoop:
         self._group = group
         self._stop = stop
         self._over = over
+        self._pump, self._executors = program.make_pump(group)
+        self._loop = program.watch(group)
+        self._next_claim_ms = 0.0
 
     def run(self) -> None:
-        """Pump until the program stops or the group is not wanted any more."""
-        pump, executors = self._program.make_pump(self._group)
-        try:
-            with self._program.watch(self._group) as loop:
-                self._pump_on(pump, loop)
-        finally:
-            for executor in executors:
-                executor.close()
+        """Pump until the program stops or the group is not wanted any more.
 
-    def _pump_on(self, pump: Pump, loop: Loop) -> None:
-        next_claim_ms = 0.0
-        while not self._stop.is_set() and not self._over.is_set():
-            try:
-                now_ms = self._program.clock.monotonic_ms()
-                if now_ms >= next_claim_ms:
-                    next_claim_ms = now_ms + _DEAD_ROUTER_IDLE_MS
-                    pump.claim(_DEAD_ROUTER_IDLE_MS)
-                pump.run_once()
-            except ServerError as error:
-                if isinstance(error, NoGroupError):
-                    # Or its model was undeployed: then the keeper ends this thread.
-                    self._program.mend_soon()
-                loop.failed(error)
-                loop.pause(self._stop.wait)
-            else:
-                loop.worked()
+        Raises:
+            DeniedError: the server does not let us in.
+        """
+        try:
+            while (pause_s := self.step()) is not None:
+                if pause_s:
+                    self._stop.wait(pause_s)
+        finally:
+            self.close()
+
+    def step(self) -> float | None:
+        """Claim if that is due, then wait for entries and handle them; see `Stepped`."""
+        if self._stop.is_set() or self._over.is_set():
+            return None
+        if (delay_s := self._loop.delay_s()) > 0:
+            return delay_s
+        try:
+            self._claim_if_due()
+            self._pump.run_once()
+        except ServerError as error:
+            if isinstance(error, NoGroupError):
+                # Or its model was undeployed: then the keeper ends this thread.
+                self._program.mend_soon()
+            self._loop.failed(error)
+            return self._loop.delay_s()
+        self._loop.worked()
+        return 0.0
+
+    def _claim_if_due(self) -> None:
+        now_ms = self._program.clock.monotonic_ms()
+        if now_ms >= self._next_claim_ms:
+            self._next_claim_ms = now_ms + _DEAD_ROUTER_IDLE_MS
+            self._pump.claim(_DEAD_ROUTER_IDLE_MS)
+
+    def close(self) -> None:
+        """End the watch, and the connections."""
+        self._loop.end()
+        for executor in self._executors:
+            executor.close()

@@ -99,7 +99,10 @@ def served_versions(announcement: Mapping[str, bytes]) -> list[str]:
 
 
 class UnservedWatch:
-    """Remembers since when no live worker has had a version or been loading it. Owned by the keeper thread."""
+    """Remembers since when no live worker has had a version, or been loading it.
+
+    Owned by the keeper thread.
+    """
 
     def __init__(self, patience_ms: float) -> None:
         self._patience_ms = patience_ms

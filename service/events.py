@@ -84,6 +84,12 @@ EVENTS: dict[str, EventRow] = {
     "lane.refused": EventRow(
         ERROR, "A version could not be loaded here.", ("model", "version", "reason")
     ),
+    "lane.stranded": EventRow(
+        ERROR,
+        "A version could not be loaded again while the worker held requests of it; it starts over "
+        "as another worker, so that its peers run them.",
+        ("model", "version"),
+    ),
     "server.lost": EventRow(WARNING, "The Redis server cannot be reached.", ("reason",)),
     "server.back": EventRow(INFO, "The Redis server answers again.", ("gap_ms",)),
     "server.refused": EventRow(

@@ -62,6 +62,39 @@ def configure_logs(level: str, log_format: str) -> None:
     logging.captureWarnings(capture=True)
 
 
+class _StderrLogger:
+    """Writes lines to whatever `sys.stderr` is at that moment: tests put others in its place."""
+
+    def msg(self, line: str) -> None:
+        sys.stderr.write(f"{line}\n")
+
+    debug = info = warning = error = critical = msg
+
+
+def configure_logs_if_unset() -> None:
+    """Plain lines from warnings on, on stderr, unless the program has set structlog up itself.
+
+    For use as a library: the standard `logging`, which belongs to the program, is left alone.
+    structlog's own default draws frames around traces that show the values of all variables, which
+    may be what a caller sent.
+    """
+    if structlog.is_configured():
+        return
+    structlog.configure(
+        processors=[
+            structlog.stdlib.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            escape_controls,
+            structlog.dev.ConsoleRenderer(
+                colors=False, exception_formatter=structlog.dev.plain_traceback
+            ),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger("warning"),
+        logger_factory=lambda *_: _StderrLogger(),
+    )
+
+
 def _renderer(log_format: str) -> Processor:
     if log_format == "json":
         return structlog.processors.JSONRenderer()

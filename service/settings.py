@@ -187,7 +187,7 @@ class Settings:
     )
     no_worker_ms: int = _row(
         10_000,
-        "requests of a version that no live worker has or loads for this long are answered no_worker",
+        "requests of a version that no worker has or loads for this long are answered no_worker",
         "router",
         "up",
         rule=_duration,

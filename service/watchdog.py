@@ -86,6 +86,10 @@ class Loop:
         self._has_turn = wait_s == 0.0
         return wait_s
 
+    def hurry(self) -> None:
+        """There is news: the next try is due now."""
+        self._has_turn = True
+
     def pause(self, wait: Callable[[float], bool]) -> None:
         """Wait until the next try is due; `wait` waits so many seconds and tells whether to end."""
         while (delay_s := self.delay_s()) > 0:
@@ -101,6 +105,10 @@ class Loop:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """End the watch over it. May be called twice."""
         self._watchdog.dismiss(self)
 
 

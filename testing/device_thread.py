@@ -6,7 +6,7 @@ import threading
 
 import structlog
 
-from ..consumer.device.faults import describe
+from ..consumer.device.faults import ModelLeftError, describe
 from ..consumer.device.loading import Opener
 from ..consumer.device.process import DeviceProcess
 from ..consumer.frames import ChannelClosedError, FrameChannel
@@ -60,7 +60,8 @@ class DeviceThread:
     def _crashed(self, error: BaseException) -> None:
         """A bug, or a model that called `exit`: what ends a device process ends this one."""
         if not isinstance(error, ChannelClosedError):
-            self._logger.critical("device_thread_crashed", exc_info=error)
+            if not isinstance(error, ModelLeftError):  # which is told already
+                self._logger.critical("device_thread_crashed", exc_info=error)
             self._cause = describe(error)
         self._device.give_up()
         self._cut()

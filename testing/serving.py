@@ -22,6 +22,7 @@ from ..router.program import RouterProgram
 from ..service.clock import Clock, SystemClock
 from ..service.events import Events
 from ..service.lifecycle import StopSignal, guarded_thread
+from ..service.logs import configure_logs_if_unset
 from ..service.settings import Settings
 from ..wire.deployment import Signature, VersionRecord, limits_from_wire
 from ..wire.errors import BatchfleetError
@@ -80,7 +81,8 @@ def serve(
     """A client of a fleet of one worker that serves this class, inside this process.
 
     Breakpoints in the model stop where they stand: it runs in threads of this process. What the
-    model raises is logged with its trace; the caller gets code and message, as from any fleet.
+    model raises is logged with its trace, on stderr unless the program has set structlog up; the
+    caller gets code and message, as from any fleet.
 
     Args:
         model_class: the class; `signature`, `limits` and `bytes_per_token` in it count.
@@ -98,7 +100,10 @@ def serve(
         ModelRefusedError: it could not be loaded.
         SettingsError: there is no such limit, or its value is out of range.
         CallerError: `bad_request` where the name is not a name.
+        TypeError: it is no class of a model, but an instance, say.
     """
+    configure_logs_if_unset()
+    _require_model(model_class)
     with tempfile.TemporaryDirectory(prefix="batchfleet-") as empty:
         served = Served(
             model_class=model_class,
@@ -114,6 +119,11 @@ def serve(
                 yield client
         finally:
             small_fleet.stop()
+
+
+def _require_model(given: Any) -> None:
+    if not isinstance(given, type) or not issubclass(given, Model):
+        raise TypeError(f"serve takes a class derived from batchfleet.Model, not {given!r}")
 
 
 def _record(

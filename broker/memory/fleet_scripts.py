@@ -47,6 +47,23 @@ def leave(call: Call, keys: Keys, args: Args) -> Any:
     return left
 
 
+def inside(call: Call, keys: Keys, args: Args) -> Any:
+    """Write down which requests are inside a worker's device process."""
+    workers, announcement = keys
+    if call("ZSCORE", workers, args[0]) is None:
+        return 0
+    call("HSET", announcement, "inside", args[1])
+    return 1
+
+
+def ring(call: Call, keys: Keys, args: Args) -> Any:
+    """Wake one worker."""
+    if call("ZSCORE", keys[0], args[0]) is None:
+        return 0
+    call("RPUSH", keys[1], "1")
+    return 1
+
+
 # Recovery.
 
 
@@ -262,7 +279,7 @@ def prune(call: Call, keys: Keys, args: Args) -> Any:
 
 
 _FUNCTIONS: Sequence[ScriptFunction] = (
-    join, beat, leave, bury, recover, retire,
+    join, beat, leave, inside, ring, bury, recover, retire,
     deploy, offer, withdraw, configure, remove_bucket, undeploy, mend, prune,
 )  # fmt: skip
 FLEET_SCRIPTS: Mapping[str, ScriptFunction] = {each.__name__: each for each in _FUNCTIONS}

@@ -1,5 +1,6 @@
 """From the outputs of a request's rows to the bytes of its answer."""
 
+from bdb import BdbQuit
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from ...wire.codec import MSGPACK, encode_body
 from ...wire.errors import ErrorKind, RequestError
 from ...wire.names import is_name
 from ...wire.tensors import encode_columns, encode_rows
-from .faults import merge_row_errors, model_error
+from .faults import leave, merge_row_errors, model_error
 from .lanes import Lane, OpenRequest
 from .preparing import refuse_unknown
 
@@ -85,8 +86,12 @@ def _postprocess(lane: Lane, outputs: Sequence[Any]) -> list[Any]:
     for at, output in enumerate(outputs):
         try:
             rows.append(lane.model.postprocess(output))
+        except BdbQuit as error:  # of the whole request: who quits does not want to stop again
+            raise model_error(error, "postprocess", lane.logger) from error
         except Exception as error:  # noqa: BLE001  a model may raise anything; it becomes a typed error
             errors.append((at, model_error(error, "postprocess", lane.logger)))
+        except BaseException as error:  # noqa: BLE001  raised again
+            leave(error, "postprocess", lane.logger)
     if errors:
         raise merge_row_errors(errors)
     return rows
@@ -144,10 +149,15 @@ def _column(lane: Lane, name: str, values: list[Any]) -> Any:
 
 def _stack(name: str, values: list[Any], dtype: np.dtype[Any] | None) -> np.ndarray[Any, Any]:
     first = values[0]
+    if isinstance(first, list | tuple):
+        values = [_numbers(name, value, dtype) for value in values]
+        first = values[0]
     if not isinstance(first, _ARRAY):
         if not isinstance(first, bool | int | float):
             kind = type(first).__name__
-            raise _bad_output(f"output {name!r} is {kind}, not an array, text or number")
+            raise _bad_output(
+                f"output {name!r} is {kind}, not an array, a list of numbers, text or a number"
+            )
         # A plain number has no width of its own: it takes the declared one.
         return _array(name, values, dtype)
     if len(values) == 1:
@@ -160,11 +170,28 @@ def _stack(name: str, values: list[Any], dtype: np.dtype[Any] | None) -> np.ndar
         raise _bad_output(f"output {name!r} has different shapes: {shown}") from error
 
 
+def _numbers(
+    name: str, value: Any, dtype: np.dtype[Any] | None
+) -> np.ndarray[Any, Any] | np.generic:
+    """A row's list of numbers as an array; numbers in a list have the width that is declared."""
+    if isinstance(value, _ARRAY):
+        return value
+    array = _array(name, value, None)
+    if array.dtype.kind not in "biuf":
+        raise _bad_output(f"output {name!r} is a list of something else than numbers")
+    whole_for_float = dtype is not None and dtype.kind == "f" and array.dtype.kind in "iu"
+    if dtype is None or not (whole_for_float or array.dtype.kind == dtype.kind):
+        return array
+    return _array(name, value, dtype)
+
+
 def _array(name: str, values: list[Any], dtype: np.dtype[Any] | None) -> np.ndarray[Any, Any]:
     try:
         return np.asarray(values, dtype)
     except (ValueError, TypeError, OverflowError) as error:
-        raise _bad_output(f"output {name!r} does not fit its datatype: {error}") from error
+        # Not in the error's own words, which may quote what came from a caller.
+        reason = type(error).__name__
+        raise _bad_output(f"output {name!r} does not fit its datatype: {reason}") from error
 
 
 def _refuse_not_finite(name: str, column: np.ndarray[Any, Any]) -> None:

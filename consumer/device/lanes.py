@@ -9,9 +9,10 @@ import numpy as np
 
 from ...models.model import Model
 from ...wire.deployment import TensorSpec, VersionRecord
-from ...wire.errors import ProtocolError
+from ...wire.errors import ProtocolError, RequestError
 from ...wire.tensors import DATATYPES
-from ..protocol import PreparedItem, RowHandle
+from ..protocol import Failure, PreparedItem, RowHandle
+from .faults import FaultLog, failure_of
 from .memory import MemoryLimit
 
 REQUESTS_MAX = 65_536
@@ -27,6 +28,7 @@ class Lane:
     record: VersionRecord
     device: str
     logger: Any
+    fault_log: FaultLog
     memory: MemoryLimit = field(default_factory=MemoryLimit)
     preprocesses: bool = field(init=False)
     postprocesses: bool = field(init=False)
@@ -50,6 +52,10 @@ class Lane:
         return count <= 1 or (
             count <= limits.max_batch_size and max(lengths) * count <= limits.max_batch_tokens
         )
+
+    def failure_of(self, request: int, error: RequestError) -> Failure:
+        """The protocol's word for a request that ended in `error`, of which its author is told."""
+        return failure_of(request, self.fault_log.note(error))
 
 
 def _dtype(spec: TensorSpec) -> np.dtype[Any] | None:

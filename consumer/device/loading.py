@@ -8,13 +8,14 @@ from typing import Any
 
 import structlog
 
+from ...models.hooks import check_hooks
 from ...models.manifest import Golden
 from ...models.model import LoadContext, Model
 from ...service.clock import Clock
 from ...wire.deployment import VersionRecord
 from ...wire.errors import BatchfleetError, RequestError, StoreError
 from ..protocol import Load, Ready
-from .faults import describe
+from .faults import FaultLog, describe
 from .golden import check_golden
 from .host import pin, read_place, resident_bytes
 from .lanes import Lane
@@ -70,6 +71,7 @@ def load_lane(load: Load, open_files: Opener, clock: Clock) -> tuple[Lane, Ready
             f"(lineage {files.lineage}, deployed {record.lineage}); deploy it again"
         )
     model = files.model_class()
+    check_hooks(model)
     context = LoadContext(
         model=load.model,
         version=load.version,
@@ -82,8 +84,15 @@ def load_lane(load: Load, open_files: Opener, clock: Clock) -> tuple[Lane, Ready
         folder=files.folder,
         logger=logger,
     )
+    lane = Lane(
+        number=load.lane,
+        model=model,
+        record=record,
+        device=place.device,
+        logger=logger,
+        fault_log=FaultLog(logger, clock),
+    )
     model.load(context)
-    lane = Lane(number=load.lane, model=model, record=record, device=place.device, logger=logger)
     check_golden(lane, files.golden)
     curve = warm_up(lane, clock)
     settle_memory()
@@ -91,7 +100,7 @@ def load_lane(load: Load, open_files: Opener, clock: Clock) -> tuple[Lane, Ready
     return lane, Ready(load.lane, curve, files.lineage, resident_bytes(), round(load_ms, 3))
 
 
-def refusal(load: Load, error: Exception) -> str:
+def refusal(load: Load, error: BaseException) -> str:
     """Why a version could not be loaded, for its operator."""
     if isinstance(error, RequestError):
         reason = f"its warm-up failed: {error.message}"

@@ -1,5 +1,6 @@
 """From a caller's bytes to rows with exact lengths."""
 
+from bdb import BdbQuit
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -13,7 +14,14 @@ from ...wire.errors import ErrorKind, RequestError
 from ...wire.names import shown
 from ...wire.tensors import Column, check_columns, count_rows, decode_columns
 from ..protocol import Failure, Item
-from .faults import failure_of, merge_row_errors, preprocess_error, request_error
+from .faults import (
+    failure_of,
+    leave,
+    merge_row_errors,
+    model_error,
+    preprocess_error,
+    request_error,
+)
 from .lanes import Lane, OpenRequest
 
 _NO_PARAMETERS: Mapping[str, Any] = MappingProxyType({})
@@ -34,7 +42,7 @@ def prepare_all(
         try:
             request = prepare(lane, item)
         except (RequestError, MemoryError) as error:
-            failures.append(failure_of(item.request, request_error(error)))
+            failures.append(lane.failure_of(item.request, request_error(error)))
             before_ms = clock.monotonic_ms()
             continue
         after_ms = clock.monotonic_ms()
@@ -153,6 +161,8 @@ def prepare_rows(lane: Lane, rows: list[Row]) -> tuple[list[Any], list[int], int
         except RequestError as error:
             errors.append((at, error))
             continue
+        except BdbQuit as error:  # of the whole request: who quits does not want to stop again
+            raise model_error(error, "preprocess", lane.logger) from error
         values.append(value)
         lengths.append(length)
         truncated += cut
@@ -175,8 +185,12 @@ def _measure_row(lane: Lane, row: Row) -> tuple[Any, int, int]:
 def _preprocess_row(lane: Lane, row: Row) -> tuple[Any, int, int]:
     try:
         value, length, truncated = _read_prepared(lane.model.preprocess(row), row)
+    except BdbQuit:
+        raise
     except Exception as error:  # a model may raise anything; all of it becomes a typed error
-        raise preprocess_error(error, lane.logger) from error
+        raise preprocess_error(error, lane.logger, lane.fault_log) from error
+    except BaseException as error:  # noqa: BLE001  raised again
+        leave(error, "preprocess", lane.logger)
     _refuse_long(lane, length)
     return value, length, truncated
 

@@ -44,7 +44,7 @@ from ..protocol import (
 )
 from .answering import encode_answer, encode_together, output_bytes
 from .crew import Crew
-from .faults import failure_of, merge_row_errors, request_error
+from .faults import ModelLeftError, failure_of, leave, merge_row_errors, request_error
 from .fetching import fetch
 from .host import resident_bytes
 from .lanes import Lane, OpenRequest, RequestBook, RowInHand, take_all
@@ -214,6 +214,10 @@ class DeviceProcess:
             self._logger.exception("load_failed", model=model, version=version, exc_info=shown)
             self._channel.send(Refused(message.lane, refusal(message, error)))
             return
+        except ModelLeftError:
+            raise
+        except BaseException as error:  # noqa: BLE001  raised again
+            leave(error, "load", self._logger.bind(model=message.model, version=message.version))
         self._lanes[message.lane] = lane
         if ready.curve and max(ms for _, _, ms in ready.curve) < QUICK_MS:
             self._quick_lanes.add(message.lane)
@@ -257,7 +261,7 @@ class DeviceProcess:
         started_ms = self._clock.monotonic_ms()
         results = run_batch(lane, _batch_of(batch, rows))
         predict_ms = self._clock.monotonic_ms() - started_ms
-        complete, failures = self._settle(rows, results)
+        complete, failures = self._settle(lane, rows, results)
         failures = prepared.failures + failures
         answers: list[Answer] = []
         inline = _is_cheap(lane, complete)
@@ -269,7 +273,7 @@ class DeviceProcess:
             self._side.submit(partial(self._answer_beside, lane, complete))
 
     def _settle(
-        self, rows: Sequence[RowInHand], results: Sequence[Any]
+        self, lane: Lane, rows: Sequence[RowInHand], results: Sequence[Any]
     ) -> tuple[list[OpenRequest], list[Failure]]:
         """Give each row's result to its request; returns those complete, and those that failed."""
         touched: dict[int, OpenRequest] = {}
@@ -282,7 +286,7 @@ class DeviceProcess:
             request.outputs[row.place] = result
             request.missing -= 1
         failures = [
-            failure_of(number, merge_row_errors(row_errors))
+            lane.failure_of(number, merge_row_errors(row_errors))
             for number, row_errors in errors.items()
             if not touched[number].dropped
         ]
@@ -342,7 +346,7 @@ class DeviceProcess:
         try:
             outputs = encode_answer(lane, request)
         except (RequestError, MemoryError) as error:
-            failures.append(failure_of(request.number, request_error(error)))
+            failures.append(lane.failure_of(request.number, request_error(error)))
             return
         answers.append(Answer(request.number, outputs, self._clock.monotonic_ms() - started_ms))
 

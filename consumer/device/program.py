@@ -16,6 +16,8 @@ import structlog
 from ...service.clock import SystemClock
 from ...service.logs import LOG_FORMATS, LOG_LEVELS, configure_logs
 from ..frames import ChannelClosedError, FrameChannel
+from ..protocol import EXIT_MODEL_LEFT
+from .faults import ModelLeftError
 from .host import die_first_for_memory, die_with_parent
 from .loading import Opener, OpeningOptions
 from .process import DeviceProcess
@@ -29,7 +31,8 @@ _SWITCH_INTERVAL_S = 0.0005
 def main(make_opener: Callable[[OpeningOptions], Opener]) -> NoReturn:
     """Serve the connection on descriptor `--fd` for parent `--parent`, then leave.
 
-    Exits with 0 after `Stop` or when the connection closes, with `_EXIT_CRASHED` after a bug.
+    Exits with 0 after `Stop` or when the connection closes, with `EXIT_MODEL_LEFT` where a model's
+    code asked for the end, with `_EXIT_CRASHED` after a bug.
     """
     arguments = _parser().parse_known_args()[0]
     die_with_parent(arguments.parent)
@@ -70,6 +73,8 @@ def _serve(descriptor: int, open_files: Opener, logger: Any) -> int:
     def crashed(error: BaseException) -> NoReturn:
         if isinstance(error, ChannelClosedError):
             _leave(0)
+        if isinstance(error, ModelLeftError):
+            _leave(EXIT_MODEL_LEFT)
         logger.critical("device_thread_crashed", exc_info=error)
         _leave(_EXIT_CRASHED)
 

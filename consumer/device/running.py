@@ -1,5 +1,6 @@
 """One batch on the device; one that fails runs again in halves until the culprit stands alone."""
 
+from bdb import BdbQuit
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 from ...models.model import PredictContext
 from ...models.stacking import stack_rows
 from ...wire.errors import ErrorKind, RequestError
-from .faults import is_memory_error, model_error
+from .faults import is_memory_error, leave, model_error
 from .lanes import Lane
 
 
@@ -44,7 +45,10 @@ def run_batch(lane: Lane, batch: Batch) -> list[Any]:
     memory = lane.memory
     before = memory.saved()
     was_cut = not memory.allows(len(batch.values), max(batch.lengths))
-    results = _run_in_halves(lane, batch)
+    try:
+        results = _run_in_halves(lane, batch)
+    except BdbQuit as error:  # not in halves: who quits does not want to stop again
+        return [model_error(error, "predict", lane.logger)] * len(batch.values)
     if any(_is_short_of_memory(result) for result in results):
         memory.restore(before)
     elif was_cut and memory.saved() == before:
@@ -63,6 +67,8 @@ def _run_in_halves(lane: Lane, batch: Batch) -> list[Any]:
         return _run_parts(lane, batch, half)
     try:
         return list(_predict(lane, batch))
+    except BdbQuit:
+        raise
     except Exception as error:  # noqa: BLE001  a model may raise anything; it becomes a typed error
         if count == 1:
             return [model_error(error, "predict", lane.logger)]
@@ -73,7 +79,10 @@ def _run_in_halves(lane: Lane, batch: Batch) -> list[Any]:
             rows=count,
             error_type=type(error).__name__,
             out_of_memory=is_memory_error(error),
+            **({"reason": error.message} if isinstance(error, RequestError) else {}),
         )
+    except BaseException as error:  # noqa: BLE001  raised again
+        leave(error, "predict", lane.logger)
     # Outside of the handler: the exception's frames hold the failed batch's arrays.
     return _run_parts(lane, batch, half)
 

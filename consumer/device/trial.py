@@ -25,10 +25,10 @@ from ...service.clock import Clock, SystemClock
 from ...service.logs import configure_logs
 from ...wire.codec import JSON, MSGPACK, decode_body
 from ...wire.deployment import VersionRecord
-from ...wire.errors import RequestError
+from ...wire.errors import ErrorKind, RequestError
 from ..protocol import Item, Load
 from .answering import encode_answer
-from .faults import merge_row_errors
+from .faults import ModelLeftError, merge_row_errors
 from .lanes import Lane, OpenRequest
 from .loading import OpeningOptions, load_lane, refusal
 from .opening import store_opener
@@ -119,7 +119,9 @@ def run_job(job: Job, clock: Clock) -> Trial:
     load = job.load
     try:
         lane, ready = load_lane(load, store_opener(job.options), clock)
-    except Exception as error:  # noqa: BLE001  a model may raise anything; it is told in words
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001  a model may raise anything; it is told in words
         shown = with_own_frames(error)
         structlog.get_logger().error("load_failed", exc_info=shown)
         trial.refused = refusal(load, error)
@@ -129,6 +131,11 @@ def run_job(job: Job, clock: Clock) -> Trial:
         _run_stages(lane, job, trial, clock)
     except RequestError as error:
         trial.error = {"code": error.code, "message": error.message, "rows": list(error.rows)}
+    except ModelLeftError as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise error.__cause__ from None
+        text = f"it would end the device process: {error}"
+        trial.error = {"code": ErrorKind.POISON.code, "message": text, "rows": []}
     return trial
 
 

@@ -158,7 +158,8 @@ def test_what_comes_while_one_waits_is_handed_over(wire, waiting):
     second = waiting(plain(as_is, "BLMOVE", key, key, "LEFT", "LEFT", 15))
     wire.run(requests.submit(wire.keys, TENANT, Request(id="a", inputs=INPUTS)))
     assert [fields[1] for _, fields in read.result(PATIENCE_S)[0][1]] == [b"a"]
-    wire.run(fleet.ring_worker(wire.keys, "w1"))
+    wire.join()
+    assert wire.run(fleet.ring_worker(wire.keys, "w1"))
     assert bell.result(PATIENCE_S) is True
     wire.ask("RPUSH", key, ANSWER)
     assert (reply.result(PATIENCE_S), second.result(PATIENCE_S)) == (ANSWER, ANSWER)
@@ -377,6 +378,18 @@ def test_a_worker_joins_beats_and_leaves(wire):
     assert wire.ask("EXISTS", keys.worker("w1"), keys.worker_bell("w1")) == 0
     assert wire.run(fleet.beat(keys, "w1", TTL_MS, {})) == 0
     assert not wire.run(fleet.join(keys, "w1", TTL_MS, {}))
+
+
+def test_nothing_is_made_anew_of_a_worker_that_is_gone(wire):
+    keys = wire.keys
+    wire.join()
+    assert wire.run(fleet.note_inside(keys, "w1", ["t:a", "t:b"])) == 1
+    assert wire.run(fleet.announcement(keys, "w1"))["inside"] == b"t:a t:b"
+    assert wire.run(fleet.leave(keys, "w1"))
+    assert wire.run(fleet.retire(keys, "w1", [wire.queue()]))
+    assert wire.run(fleet.note_inside(keys, "w1", ["t:a"])) == 0
+    assert not wire.run(fleet.ring_worker(keys, "w1"))
+    assert wire.ask("EXISTS", keys.worker("w1"), keys.worker_bell("w1")) == 0
 
 
 def test_a_worker_vanishes_from_a_model_without_being_lost(wire):

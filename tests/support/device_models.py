@@ -156,7 +156,7 @@ class Growing(Model):
         return rows
 
 
-class Unloadable(Model):
+class Unloadable(Plain):
     def load(self, context):
         raise OSError("weights are unreadable")
 

@@ -266,6 +266,19 @@ def test_what_was_prepared_before_suspects_came_is_run_before_them():
     assert [item.request for item in prepare.items] == [3]
 
 
+def test_a_group_of_suspects_runs_as_one_batch_however_it_is_prepared():
+    bench = Bench(bytes_per_token=4.0)
+    lost = [RecoveredEntry(PLACE, entry(name), attempt=2, inside=True) for name in "abc"]
+    bench.core.take_over(bench.lane, lost, 0.0, 0.0)
+    (prepare,) = bench.plan()
+    assert [item.request for item in prepare.items] == [1, 2, 3]
+    bench.prepared((1, [1]), (2, [1]))
+    assert bench.plan() == []
+    bench.prepared((3, [1]))
+    (run,) = bench.plan()
+    assert sorted(run.rows) == [(1, 0), (2, 0), (3, 0)]
+
+
 def test_a_late_request_is_given_up_unless_it_is_on_the_device():
     bench = Bench(max_batch_size=1)
     bench.take(entry("runs", deadline_ms=50), entry("waits", deadline_ms=50))
@@ -358,3 +371,29 @@ def test_suspects_wait_until_no_version_is_being_loaded():
     assert bench.plan() == []
     other.refusal = "it crashes"
     assert isinstance(bench.plan()[0], Prepare)
+
+
+def test_what_happened_before_a_version_was_loaded_does_not_count_against_it():
+    bench = Bench()
+    lane = bench.lane
+    for _ in range(3):
+        lane.ready = False
+        bench.core.lose_device(POISON, "it ended the device process: killed by SIGKILL")
+        bench.core.device_up = True
+        bench.core.receive(Ready(lane.number, [], "l" * 16, 0, 1.0), 0)
+    assert (lane.ready, lane.refusal) == (True, "")
+
+
+def test_what_never_arrived_in_the_device_process_is_no_culprit():
+    bench = Bench()
+    bench.take(entry("a"))
+    bench.plan()
+    for arrives in (False, False, True):
+        ended = bench.core.lose_device(POISON, "segv")
+        bench.core.device_up = True
+        bench.lane.ready = True
+        assert ended == []
+        assert isinstance(bench.plan()[0], Prepare)
+        if not arrives:
+            bench.core.suspects.acquit()
+    assert [one.failure.code for one in bench.core.lose_device(POISON, "segv")] == [POISON.code]

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-import structlog
+from support.device_lane import lane_of
 
 from batchfleet.consumer.device.answering import encode_answer, encode_together
-from batchfleet.consumer.device.lanes import Lane, OpenRequest
+from batchfleet.consumer.device.lanes import OpenRequest
 from batchfleet.models.model import Model
 from batchfleet.wire.codec import JSON, MSGPACK
-from batchfleet.wire.deployment import Signature, TensorSpec, VersionRecord
+from batchfleet.wire.deployment import Signature, TensorSpec
 
 DECLARED = (
     TensorSpec(name="score", datatype="FP32"),
@@ -16,9 +16,8 @@ DECLARED = (
 )
 
 
-def lane_of(outputs=()):
-    record = VersionRecord(version="1", signature=Signature(outputs=outputs))
-    return Lane(number=1, model=Model(), record=record, device="cpu", logger=structlog.get_logger())
+def lane_with(outputs=()):
+    return lane_of(Model(), signature=Signature(outputs=outputs))
 
 
 def complete(number, *outputs, accept=MSGPACK, wanted=()):
@@ -33,7 +32,7 @@ def row(score, vector=(1.0, 2.0, 3.0)):
 @pytest.mark.parametrize("outputs", [(), DECLARED])
 @pytest.mark.parametrize("wanted", [(), ("vector",)])
 def test_together_is_as_alone(outputs, wanted):
-    lane = lane_of(outputs)
+    lane = lane_with(outputs)
     requests = [complete(at, row(at / 7, (at, 2.5, -at)), wanted=wanted) for at in range(5)]
     assert encode_together(lane, requests) == [encode_answer(lane, one) for one in requests]
 
@@ -56,10 +55,10 @@ def test_together_is_as_alone(outputs, wanted):
 )
 def test_one_that_differs_sends_all_their_own_way(odd):
     usual = complete(1, row(1.0))
-    assert encode_together(lane_of(), [usual, odd]) is None
-    assert encode_together(lane_of(), [odd, usual]) is None
+    assert encode_together(lane_with(), [usual, odd]) is None
+    assert encode_together(lane_with(), [odd, usual]) is None
 
 
 @pytest.mark.parametrize("output", [{}, {"empty": np.zeros((0, 2))}, {"text": "a"}, 1.5])
 def test_what_is_no_plain_array_goes_alone(output):
-    assert encode_together(lane_of(), [complete(1, output), complete(2, output)]) is None
+    assert encode_together(lane_with(), [complete(1, output), complete(2, output)]) is None

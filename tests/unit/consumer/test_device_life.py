@@ -22,6 +22,7 @@ from support.device_process import (
 
 from batchfleet.consumer.frames import FrameChannel
 from batchfleet.consumer.protocol import (
+    EXIT_MODEL_LEFT,
     Done,
     Hello,
     Prepare,
@@ -122,7 +123,7 @@ def test_it_does_not_start_for_a_parent_that_is_gone_already():
 def test_a_model_that_calls_exit_ends_the_process_instead_of_hanging_it(device):
     device.load("faulty")
     device.send(PrepareRun(1, LANE, [device.item(texts("exit"))]))
-    assert device.process.wait(TIMEOUT_S) == 70
+    assert device.process.wait(TIMEOUT_S) == EXIT_MODEL_LEFT
 
 
 def test_a_message_meant_for_the_main_process_ends_the_connection(device):

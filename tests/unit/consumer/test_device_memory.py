@@ -1,13 +1,11 @@
 """Batches too large for the device's memory: cut, and cut before they are tried from then on."""
 
 import numpy as np
-import structlog
+from support.device_lane import lane_of
 
-from batchfleet.consumer.device.lanes import Lane
 from batchfleet.consumer.device.memory import MemoryLimit
 from batchfleet.consumer.device.running import Batch, run_batch
 from batchfleet.models.model import Model
-from batchfleet.wire.deployment import VersionRecord
 from batchfleet.wire.errors import ErrorKind
 
 LENGTH = 10
@@ -25,11 +23,6 @@ class Cramped(Model):
         if len(rows) * max(context.lengths) > self.tokens or "fat" in rows:
             raise MemoryError
         return [np.float32(len(row)) for row in rows]
-
-
-def lane_of(model):
-    record = VersionRecord(version="1")
-    return Lane(number=1, model=model, record=record, device="cpu", logger=structlog.get_logger())
 
 
 def run(lane, rows):

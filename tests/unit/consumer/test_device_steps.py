@@ -1,14 +1,14 @@
 """Steps of the device process that need no process: warm-up, places, the book of requests."""
 
 import pytest
-import structlog
+from support.device_lane import lane_of
 
 from batchfleet.consumer.device.host import Place, read_place
-from batchfleet.consumer.device.lanes import REQUESTS_MAX, Lane, OpenRequest, RequestBook
+from batchfleet.consumer.device.lanes import REQUESTS_MAX, OpenRequest, RequestBook
 from batchfleet.consumer.device.warming import WARM_UP_MS, plan_points, warm_up
 from batchfleet.models.model import Model, Row
 from batchfleet.service.clock import ManualClock
-from batchfleet.wire.deployment import Limits, VersionRecord
+from batchfleet.wire.deployment import Limits
 from batchfleet.wire.errors import ErrorKind, ProtocolError, RequestError, SettingsError
 
 
@@ -30,9 +30,8 @@ class Timed(Model):
         return Row({"text": str(length)})
 
 
-def lane_of(model, **limits):
-    record = VersionRecord(version="1", limits=Limits(**limits))
-    return Lane(number=1, model=model, record=record, device="cpu", logger=structlog.get_logger())
+def limited_lane(model, **limits):
+    return lane_of(model, limits=Limits(**limits))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +75,7 @@ def test_points_stay_inside_the_limits_and_every_length_has_one_row():
 
 def test_the_curve_is_the_time_of_each_batch():
     clock = ManualClock()
-    curve = warm_up(lane_of(Timed(clock, 10), max_batch_size=4, buckets=(8,)), clock)
+    curve = warm_up(limited_lane(Timed(clock, 10), max_batch_size=4, buckets=(8,)), clock)
     assert curve == [(1, 8, 11.0), (2, 8, 12.0), (4, 8, 14.0)]
 
 
@@ -84,14 +83,14 @@ def test_the_curve_is_the_time_of_each_batch():
 def test_warm_up_ends_in_time_and_measures_at_least_one_point(base_ms):
     clock = ManualClock(monotonic_ms=0.0)
     limits = {"buckets": tuple(range(8, 512, 8)), "max_length": 512, "max_batch_tokens": 10_000}
-    curve = warm_up(lane_of(Timed(clock, base_ms), **limits), clock)
+    curve = warm_up(limited_lane(Timed(clock, base_ms), **limits), clock)
     assert curve
     # A batch under way is not cut off; the first one also runs once more, to check its answer.
     assert clock.monotonic_ms() <= WARM_UP_MS + 2 * (base_ms + 32)
 
 
 def test_a_model_without_examples_has_no_curve():
-    assert warm_up(lane_of(Model()), ManualClock()) == []
+    assert warm_up(limited_lane(Model()), ManualClock()) == []
 
 
 def test_examples_that_are_too_long_are_passed_over_and_broken_ones_are_not():
@@ -102,7 +101,8 @@ def test_examples_that_are_too_long_are_passed_over_and_broken_ones_are_not():
             return int(row["text"]) + 4
 
     curve = warm_up(
-        lane_of(Overshooting(clock, 1), buckets=(8, 16), max_length=16, max_batch_size=1), clock
+        limited_lane(Overshooting(clock, 1), buckets=(8, 16), max_length=16, max_batch_size=1),
+        clock,
     )
     assert curve == [(1, 12, 2.0)]
 
@@ -111,7 +111,7 @@ def test_examples_that_are_too_long_are_passed_over_and_broken_ones_are_not():
             raise ValueError(row["text"])
 
     with pytest.raises(RequestError) as caught:
-        warm_up(lane_of(Broken(clock, 1)), clock)
+        warm_up(limited_lane(Broken(clock, 1)), clock)
     assert caught.value.kind is ErrorKind.BAD_INPUTS
 
 

@@ -8,13 +8,14 @@ from batchfleet.models.drafting import DraftError, Wishes, draft_of_file
 from batchfleet.wire.deployment import Limits
 
 NAMED = Wishes(model="m", version="1")
+PREDICT = "    def predict(self, rows, context): ...\n"
 
 
 @pytest.fixture
 def draft(tmp_path):
     def draft(text, wishes=NAMED):
         path = tmp_path / "model.py"
-        path.write_text(text)
+        path.write_text(text.replace("    pass\n", PREDICT))
         return draft_of_file(path, wishes)
 
     return draft
@@ -43,6 +44,7 @@ class A(Model):
     bytes_per_token: float = 3.0
     limits = {"max_batch_size": 5, "max_length": 64, "buckets": [16, 64]}
     signature = {"inputs": [{"name": "text", "datatype": "BYTES"}]}
+    predict = another
 """
     manifest, _ = draft(text, Wishes(version="8", limits={"max_batch_size": 6}))
     assert (manifest.model, manifest.version, manifest.device) == ("mine", "8", "cpu")
@@ -75,6 +77,38 @@ def test_the_last_of_a_family_is_the_model(draft):
 def test_what_cannot_be_published_is_told_with_its_place(draft, text, reason):
     with pytest.raises(DraftError, match=reason):
         draft(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "class_name"),
+    [
+        ("from batchfleet import Model as M\nclass A(M):\n    pass\n", "A"),
+        ("import batchfleet as b\nclass A(b.Model):\n    pass\n", "A"),
+        ("class Base:\n    pass\nclass A(Base, Model):\n    limits = {}\n", "A"),
+        ("from x import Base\nclass A(Base, Model):\n    limits = {}\n", "A"),
+        ("class A(Model):\n    def predict(self, *all): ...\n", "A"),
+        ("class A(Model):\n    def predict(self, rows, context, more=1): ...\n", "A"),
+        ("class A(Model):\n    @static\n    def predict(rows, context): ...\n", "A"),
+    ],
+)
+def test_a_class_is_found_whatever_its_base_is_called_here(draft, text, class_name):
+    assert draft(text)[0].code.class_name == class_name
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("    limits = {}\n", r"model.py:1: A does not define predict\(self, rows, context\)"),
+        ("    def predict(self, rows): ...\n", r"A.predict must take \(self, rows, context\)"),
+        ("    def predict(self, rows, context, *, k): ...\n", "A.predict must take"),
+        ("    async def predict(self, rows, context): ...\n", "A.predict is async"),
+        ("    pass\n    def preprocess(self, rows, context): ...\n", r"preprocess must take .*row"),
+        ("    pass\n    def load(self): ...\n", r"A.load must take \(self, context\)"),
+    ],
+)
+def test_methods_that_cannot_be_called_are_told_before_anything_is_published(draft, text, reason):
+    with pytest.raises(DraftError, match=reason):
+        draft(f"class A(Model):\n{text}")
 
 
 def test_a_version_needs_a_name_and_the_class_must_exist(draft, tmp_path):

@@ -1,6 +1,8 @@
 """`batchfleet.testing.serve`: a model of a few lines, inside this process."""
 # ruff: noqa: ARG002  the signatures are those of Model
 
+import bdb
+import io
 import os
 import sys
 import threading
@@ -166,6 +168,14 @@ def test_a_model_that_exits_is_found_out_alone_and_the_process_goes_on(stage):
             client.result(culprit)
         answers = [client.result(neighbour).outputs["text"] for neighbour in neighbours]
     assert caught.value.kind is ErrorKind.POISON
+    assert "SystemExit: 3" in caught.value.message
+    left = [entry for entry in logs if entry["event"] == "model_left"]
+    assert {(entry["model"], entry["version"], entry["stage"]) for entry in left} == {
+        ("Careful", "1", stage)
+    }
+    trace = "".join(traceback.format_exception(left[0]["exc_info"]))
+    frames = [line for line in trace.splitlines() if line.startswith("  File ")]
+    assert all(__file__ in frame for frame in frames)
     assert answers == [[f"fine {at}"] for at in range(4)]
     assert any(entry["event"] == "device.lost" for entry in logs)
 
@@ -192,7 +202,7 @@ def test_a_row_that_hangs_is_cut_off_at_the_limit_that_a_test_gives(limits):
 
 
 def test_a_model_that_cannot_be_loaded_is_refused_with_its_reason():
-    class Broken(Model):
+    class Broken(Shout):
         def load(self, context):
             raise FileNotFoundError("the weights are missing")
 
@@ -206,7 +216,7 @@ def test_a_model_that_cannot_be_loaded_is_refused_with_its_reason():
 
 
 def test_a_model_that_exits_while_it_is_loaded_is_refused():
-    class Exiting(Model):
+    class Exiting(Shout):
         def load(self, context):
             sys.exit("no licence")
 
@@ -216,10 +226,12 @@ def test_a_model_that_exits_while_it_is_loaded_is_refused():
         serve(Exiting),
     ):
         raise AssertionError("it was served")
-    assert any(entry["event"] == "device_thread_crashed" for entry in logs)
+    assert [entry["stage"] for entry in logs if entry["event"] == "model_left"] == ["load"] * 2
 
 
 def test_wrong_limits_and_names_are_told_at_once():
+    with pytest.raises(TypeError, match="takes a class"), serve(Shout()):
+        raise AssertionError("it was served")
     with pytest.raises(SettingsError, match="max_batch_sise"), serve(Shout, max_batch_sise=4):
         raise AssertionError("it was served")
     with pytest.raises(CallerError, match="name"), serve(Shout, name="a:b"):
@@ -256,3 +268,117 @@ def test_a_breakpoint_in_a_model_stops_in_this_process(monkeypatch):
     with serve(Curious) as client:
         assert client.infer("Curious", "a").output == ["a"]
     assert stopped == [Curious.predict.__code__]
+
+
+@pytest.mark.parametrize("stage", ["preprocess", "predict", "postprocess"])
+def test_whoever_quits_the_debugger_is_not_stopped_again_for_the_other_rows(stage):
+    stops = []
+
+    class Curious(Shout):
+        def preprocess(self, row):
+            self.stop("preprocess")
+            return row
+
+        def predict(self, rows, context):
+            self.stop("predict")
+            return rows
+
+        def postprocess(self, row):
+            self.stop("postprocess")
+            return row
+
+        def stop(self, at):
+            if at == stage:
+                stops.append(at)
+                raise bdb.BdbQuit
+
+    with (
+        structlog.testing.capture_logs() as logs,
+        serve(Curious) as client,
+        pytest.raises(ModelError) as caught,
+    ):
+        client.infer("Curious", ["a", "b", "c", "d"])
+    assert stops == [stage]
+    assert "debugger" in caught.value.message
+    assert "BdbQuit" not in caught.value.message
+    assert [entry["stage"] for entry in logs if entry["event"] == "debugger_quit"] == [stage]
+
+
+def test_a_breakpoint_without_a_terminal_says_what_it_lacks(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+
+    class Curious(Shout):
+        def predict(self, rows, context):
+            raise bdb.BdbQuit
+
+    with serve(Curious) as client, pytest.raises(ModelError, match="no terminal") as caught:
+        client.infer("Curious", "a")
+    assert "batchfleet dev" in caught.value.message
+
+
+def test_outputs_that_are_refused_are_told_to_the_author_once_a_kind_without_what_was_asked():
+    class Wrong(Shout):
+        def preprocess(self, row):
+            return 0 if row["text"] == "preprocess secret" else len(row["text"])
+
+        def predict(self, rows, context):
+            text = rows[0]["text"]
+            if text == "count secret":
+                return [*rows, *rows]
+            if text == "type secret":
+                return [{"score": [1, text]} for text in rows]
+            return [{"score": np.nan} for _ in rows]
+
+    asked = ["nan secret", "nan secret", "preprocess secret", "count secret", "type secret"]
+    with structlog.testing.capture_logs() as logs, serve(Wrong) as client:
+        for text in asked:
+            with pytest.raises(ModelError) as caught:
+                client.infer("Wrong", text)
+            assert caught.value.kind is ErrorKind.BAD_OUTPUT
+    told = [entry for entry in logs if entry["event"] == "bad_output"]
+    assert {entry["model"] for entry in told} == {"Wrong"}
+    reasons = [entry["reason"] for entry in told]
+    assert len(reasons) == 4
+    assert "NaN" in reasons[0]
+    assert "length" in reasons[1]
+    assert "2 outputs for 1 rows" in reasons[2]
+    assert "score" in reasons[3]
+    assert "secret" not in str(logs)
+
+
+def test_where_a_row_was_refused_is_told_once_without_its_words():
+    class Picky(Shout):
+        def preprocess(self, row):
+            if "secret" in row["text"]:
+                raise ValueError(f"not {row['text']}")
+            return row
+
+    with structlog.testing.capture_logs() as logs, serve(Picky) as client:
+        for number in range(3):
+            with pytest.raises(CallerError):
+                client.infer("Picky", f"secret {number}")
+    (told,) = [entry for entry in logs if entry["event"] == "rows_refused"]
+    assert told["at"].startswith(f"{__file__}:")
+    assert "secret" not in str(told)
+
+
+def test_lists_of_numbers_are_outputs_like_any_array():
+    class Listing(Shout):
+        signature: ClassVar = {
+            "outputs": [
+                {"name": "score", "datatype": "FP32", "shape": [-1, 2]},
+                {"name": "rank", "datatype": "INT64", "shape": [-1, 2]},
+            ]
+        }
+
+        def predict(self, rows, context):
+            return [{"score": [1, 2.5], "rank": [len(row["text"]) / 2, 2]} for row in rows]
+
+    with serve(Listing) as client:
+        with pytest.raises(ModelError, match="rank"):
+            client.infer("Listing", "a")
+
+        Listing.predict = lambda _, rows, __: [{"score": [1, 2.5], "rank": [3, 4]} for _ in rows]
+        outputs = client.infer("Listing", ["a", "b"]).outputs
+        np.testing.assert_array_equal(outputs["score"], [[1, 2.5], [1, 2.5]])
+        assert (outputs["score"].dtype, outputs["rank"].dtype) == (np.float32, np.int64)
