@@ -251,7 +251,14 @@ class DeviceUnit:
 
     def send_plan(self) -> None:
         """Send what the core wants sent; the lock is held."""
-        self.send(self.core.plan(self._worker.now_ms()))
+        before = self.core.running
+        messages = self.core.plan(self._worker.now_ms())
+        if self.core.running is before:
+            self.send(messages)
+        else:
+            self._context.faults.reach("worker.before_run")
+            self.send(messages)
+            self._context.faults.reach("worker.while_running")
 
     def send(self, messages: list[Message]) -> None:
         """Send to the device process if it runs; the lock is held."""

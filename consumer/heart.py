@@ -32,6 +32,7 @@ class Heart:
     ) -> None:
         self._executor = executor
         self._clock = context.clock
+        self._faults = context.faults
         self._worker = worker
         self._stopping = stopping
         self._beat_s = context.settings.beat_ms / 1000
@@ -92,6 +93,7 @@ class Heart:
         if (delay_s := self._loop.delay_s()) > 0:
             return delay_s
         try:
+            self._faults.reach("worker.before_beat")
             self.beat_once()
         except ServerError as error:
             self._loop.failed(error)

@@ -16,6 +16,7 @@ from ..broker.commands import Command
 from ..broker.errors import FencedError, NoGroupError, UnusableKeyError
 from ..broker.interface import Executor
 from ..broker.requests import Entry
+from ..service.fault_points import FaultPoints
 from ..service.watchdog import Loop
 from ..wire.deployment import VersionRecord
 from ..wire.errors import ErrorBody, ServerError
@@ -90,12 +91,14 @@ class Intake:
         executor: Executor,
         over: threading.Event,
         loop: Loop,
+        faults: FaultPoints,
     ) -> None:
         self._desk = desk
         self._keys = keys
         self._executor = executor
         self._over = over
         self._loop = loop
+        self._faults = faults
         self._orders: dict[str, tuple[tuple[int, ...], StreamOrder]] = {}
         self._left_behind = True  # a take may have left something: look without waiting
         # Version → how many doubts of the worker's were settled: an answer that was lost may have
@@ -193,6 +196,7 @@ class Intake:
         self._order(lane.record).note(asked, newest, self._desk.server_now_ms())
         if not entries:
             return
+        self._faults.reach("worker.after_take")
         weight_max = requests.weight_max(lane.record)
         self._left_behind |= sum(min(e.rows, weight_max) for _, e in entries) >= room
         self._hand_over(lane, entries)

@@ -15,6 +15,7 @@ from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor
 from ..broker.redis_broker import RedisBroker
 from ..service.clock import Clock
 from ..service.events import Events
+from ..service.fault_points import FaultPoints
 from ..service.identity import new_worker_name
 from ..service.lifecycle import StopSignal, Thread
 from ..service.outage import Outage
@@ -24,7 +25,7 @@ from ..wire.deployment import Deployment, VersionRecord
 from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys
 from .closed import ClosedWatch
-from .context import OpenLink, WorkerContext
+from .context import Devices, WorkerContext
 from .device_command import device_command
 from .environment import Interpreters
 from .held import Lane
@@ -48,18 +49,22 @@ class ConsumerProgram:
         clock: Clock,
         *,
         broker: Broker | None = None,
-        open_link: OpenLink | None = None,
-        versions_apart: bool = False,
+        devices: Devices | None = None,
+        faults: FaultPoints | None = None,
     ) -> None:
         """See `WorkerContext`; what is None is made as the settings say."""
+        devices = devices or Devices(
+            open_link=lambda python: DeviceLink(device_command(settings, python))
+        )
         self._context = WorkerContext(
             settings=settings,
             events=events,
             clock=clock,
             watchdog=Watchdog(events, clock, Outage(events, clock), Random()),  # noqa: S311
             broker=broker or RedisBroker(settings.redis_url),
-            open_link=open_link or (lambda python: DeviceLink(device_command(settings, python))),
-            versions_apart=versions_apart,
+            open_link=devices.open_link,
+            versions_apart=devices.versions_apart,
+            faults=faults or FaultPoints(),
         )
 
     def run(self, stop: StopSignal, on_ready: OnReady) -> int:

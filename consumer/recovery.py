@@ -136,6 +136,7 @@ class Recovery:
         gone = {key.model: names for key, names in zip(keys, lost, strict=True) if names}
         dead = self._watch.look(counters, self._heir.now_ms(), answers[0].run_id)
         for (key, worker), counter in dead.items():
+            self._context.faults.reach("worker.before_bury")
             if self._executor.run(fleet.bury(key, worker, counter)):
                 gone.setdefault(key.model, []).append(worker)
                 self._context.events.emit("worker.buried", worker=worker, model=key.model)
@@ -155,6 +156,7 @@ class Recovery:
             for lane in lanes:
                 if lane.model == deployment.model:
                     self._take_over_lane(keys, lane, gone)
+            self._context.faults.reach("worker.before_retire")
             if self._executor.run(fleet.retire(keys, gone, streams)):
                 self._context.events.emit("worker.forgotten", worker=gone, model=keys.model)
 
@@ -170,6 +172,7 @@ class Recovery:
                 if (entry := self._read(stream, found)) is not None
             ]
             if entries:
+                self._context.faults.reach("worker.after_recover")
                 self._hand_over(keys, lane, entries)
                 self._context.events.emit(
                     "worker.took_over", worker=gone, model=keys.model, count=len(entries)

@@ -100,7 +100,9 @@ class Settler:
         at = 0
         for some in requests.split_finish(items):
             finish = requests.finish(keys, worker.name, some)
+            worker.context.faults.reach("worker.before_finish")
             outcomes = self._executor.run_all([finish, *worker.inside_note(keys)])[0]
+            worker.context.faults.reach("worker.after_finish")
             for one, outcome in zip(ended[at : at + len(some)], outcomes, strict=True):
                 if outcome is Finished.KEPT:
                     worker.context.events.emit(
@@ -113,6 +115,7 @@ class Settler:
     def _park(self, keys: ModelKeys, one: Ended, delay_ms: int) -> None:
         held = one.held
         bell = keys.bell(held.lane.version)
+        self._worker.context.faults.reach("worker.before_park")
         self._executor.run(later.retry(keys, self._worker.name, held.entry, bell, delay_ms))
         self._worker.context.events.emit(
             "request.retried", model=keys.model, attempt=held.entry.attempt, delay_ms=delay_ms

@@ -148,7 +148,7 @@ class Worker:
         """What takes entries of one model until told to stop; for a thread of its own."""
         executor = self.connect("take", blocking_timeout_s(BELL_TIMEOUT_S))
         loop = self.context.watchdog.watch(f"intake {keys.model}", BELL_TIMEOUT_S)
-        return Intake(self, keys, executor, over, loop)
+        return Intake(self, keys, executor, over, loop, self.context.faults)
 
     def offer(self, model: str, *, wait: bool) -> Offer:
         """Lanes of a model that may take, if need be waited for up to a second."""
@@ -265,6 +265,7 @@ class Worker:
 
     def drain(self, stop_at_ms: float) -> None:
         """Finish what is held, at the latest at `stop_at_ms`."""
+        self.context.faults.reach("worker.while_draining")
         with self.lock:
             while self._is_busy() and self.failure is None:
                 left_s = (stop_at_ms - self.now_ms()) / 1000

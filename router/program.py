@@ -13,6 +13,7 @@ from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor, blocking_tim
 from ..broker.redis_broker import RedisBroker
 from ..service.clock import Clock
 from ..service.events import Events
+from ..service.fault_points import FaultPoints
 from ..service.identity import new_worker_name
 from ..service.lifecycle import MakeThread, StopSignal, Thread, stepped_thread
 from ..service.logs import OncePerKind
@@ -24,7 +25,7 @@ from ..wire.keys import ModelKeys
 from .admission import Situation
 from .mending import Mending
 from .pace import Pace
-from .pump import BLOCK_MS, STREAMS_MAX, Pump, PumpStep
+from .pump import BLOCK_MS, STREAMS_MAX, Pump, PumpDesk, PumpStep
 from .sweeping import answer_abandoned, promote_ripe, remove_buckets, sweep_overdue
 from .view import FleetView, ModelView, UnservedWatch, read_view
 
@@ -56,12 +57,14 @@ class RouterProgram:
         clock: Clock,
         broker: Broker | None = None,
         make_thread: MakeThread = stepped_thread,
+        faults: FaultPoints | None = None,
     ) -> None:
         self._settings = settings
         self._make_thread = make_thread
         self._broker = broker or RedisBroker(settings.redis_url)
         self._events = events
         self._clock = clock
+        self._faults = faults or FaultPoints()
         self._name = new_worker_name(f"r-{socket.gethostname()}", getpid(), token_hex(4))
         self._view = FleetView()
         self._abandoned: frozenset[tuple[str, str]] = frozenset()
@@ -128,6 +131,7 @@ class RouterProgram:
                 self._next_refresh_ms = now_ms + self._settings.refresh_ms
                 self._for_each_model(lambda model: remove_buckets(executor, model))
                 self._answer_abandoned(executor)
+            self._faults.reach("router.before_sweep")
             self._for_each_model(lambda model: promote_ripe(executor, model))
             self._for_each_model(lambda model: sweep_overdue(executor, model))
         except ServerError as error:
@@ -246,14 +250,14 @@ class RouterProgram:
         reader = connect(f"{self._name}-read", blocking_timeout_s(_BLOCK_S))
         writer = connect(f"{self._name}-accept")
         looker = connect(f"{self._name}-look")
-        step = PumpStep(
-            writer,
-            group.keys,
+        desk = PumpDesk(
             situation=lambda: self.situation(group.keys.model),
             refresh=lambda: self._reread(looker),
             dropped=self._report_dropped,
             ahead=lambda tenant, entry_id: self._report_ahead(group.keys, tenant, entry_id),
+            faults=self._faults,
         )
+        step = PumpStep(writer, group.keys, desk)
         self._steps[group] = step
         pump = Pump(reader, step, group.keys, self._name, group.tenants)
         return pump, [reader, writer, looker]

@@ -92,6 +92,11 @@ EVENTS: dict[str, EventRow] = {
     ),
     "server.lost": EventRow(WARNING, "The Redis server cannot be reached.", ("reason",)),
     "server.back": EventRow(INFO, "The Redis server answers again.", ("gap_ms",)),
+    "fault.fired": EventRow(
+        WARNING,
+        "A fault point that a test had armed was reached for the `count`-th time, and acts now.",
+        ("point", "action", "count"),
+    ),
     "server.refused": EventRow(
         ERROR,
         "The server answers, but refuses what a program needs. Told once a minute and code.",

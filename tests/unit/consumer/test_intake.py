@@ -11,6 +11,7 @@ from batchfleet.broker.memory.executors import MemoryBroker
 from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.held import Lane
 from batchfleet.consumer.intake import Intake, Offer
+from batchfleet.service.fault_points import FaultPoints
 
 
 class Desk:
@@ -75,7 +76,7 @@ def test_a_doubt_of_anybodys_makes_intake_look_at_what_is_pending(doubts):
         wire.run(requests.take(wire.keys, "w1", RECORD, fleet.queue_streams(wire.keys, RECORD), 9))
         desk = Holder(over, 2, lambda _: None)
         desk.doubts = doubts
-        Intake(desk, wire.keys, wire.executor, over, loop).run()
+        Intake(desk, wire.keys, wire.executor, over, loop, FaultPoints()).run()
     assert desk.held == ["lost"] * doubts
 
 
@@ -84,5 +85,5 @@ def test_a_refused_take_fences_a_worker_unless_it_left_the_model_itself(is_withd
     over = threading.Event()
     desk = Desk(over.set if is_withdrawn else lambda: None)
     with wired(MemoryBroker(MemoryServer()), "n") as wire, watched_loop() as loop:
-        Intake(desk, wire.keys, wire.executor, over, loop).run()
+        Intake(desk, wire.keys, wire.executor, over, loop, FaultPoints()).run()
     assert desk.is_fenced is not is_withdrawn

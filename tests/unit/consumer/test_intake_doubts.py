@@ -4,15 +4,31 @@ import threading
 
 import pytest
 from support.broker_wire import RECORD, wired
+from support.loops import Watch
 
 from batchfleet.broker.errors import UnreachableError
 from batchfleet.broker.memory.executors import MemoryBroker
 from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.held import Lane
 from batchfleet.consumer.intake import Intake, Offer
+from batchfleet.service.fault_points import FaultPoints
 
 # So many turns find whatever is there to be found.
 OFFERS_MAX = 8
+
+
+class Stopping:
+    """Never set; whoever waits for it lets time pass."""
+
+    def __init__(self, clock):
+        self._clock = clock
+
+    def is_set(self):
+        return False
+
+    def wait(self, timeout_s):
+        self._clock.advance(timeout_s * 1000)
+        return False
 
 
 class Desk:
@@ -22,10 +38,10 @@ class Desk:
     taking = True
     is_fenced = False
 
-    def __init__(self, enough):
-        self.stopping = threading.Event()
+    def __init__(self, enough, clock):
+        self.stopping = Stopping(clock)
         self.held = []
-        self.outages = 0
+        self.doubts = 0
         self.offers = 0
         self._enough = enough
         self._lane = Lane(1, "m", RECORD)
@@ -49,8 +65,8 @@ class Desk:
     def server_now_ms(self):
         return 0.0
 
-    def report_outage(self, _):
-        self.outages += 1
+    def doubt(self):
+        self.doubts += 1
 
 
 class LosingExecutor:
@@ -80,12 +96,13 @@ class LosingExecutor:
 
 @pytest.mark.parametrize("lost", [{1}, {1, 2}, {2}])
 def test_what_a_lost_answer_handed_out_is_held_once(lost):
-    desk = Desk(enough=12)
-    with wired(MemoryBroker(MemoryServer()), "n") as wire:
+    watch = Watch()
+    desk = Desk(12, watch.clock)
+    with wired(MemoryBroker(MemoryServer()), "n") as wire, watch.loop() as loop:
         names = [f"r{at}" for at in range(12)]
         wire.open(*names)
         wire.join(desk.name)
         executor = LosingExecutor(wire.executor, lost)
-        Intake(desk, wire.keys, executor, threading.Event()).run()
+        Intake(desk, wire.keys, executor, threading.Event(), loop, FaultPoints()).run()
     assert sorted(one.id for one in desk.held) == sorted(names)
-    assert desk.outages == len(lost)
+    assert desk.doubts == len(lost)
