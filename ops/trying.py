@@ -22,7 +22,7 @@ from ..service.clock import Clock
 from ..service.settings import Settings
 from ..wire.codec import MSGPACK, encode_body
 from ..wire.errors import RequestError, StoreError, kind_of
-from ..wire.tensors import encode_inputs
+from ..wire.inputs import encode_inputs
 
 # A file that somebody names on his own command line is his to run.
 _NAMED_BY_HAND = "any"

@@ -8,11 +8,11 @@ from ..broker import requests
 from ..broker.looping import pack
 from ..wire.codec import MSGPACK, encode_body
 from ..wire.errors import ServerError
+from ..wire.inputs import encode_inputs
 from ..wire.keys import ModelKeys
 from ..wire.limits import INLINE_BYTES_DEFAULT
 from ..wire.reply import Reply
 from ..wire.request import Request
-from ..wire.tensors import encode_inputs
 from .blobs import points_to_blob, store_command
 from .options import NO_OPTIONS, Options
 
