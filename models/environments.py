@@ -43,14 +43,16 @@ def check_environment_name(name: str) -> str:
     return name
 
 
-def python_of(name: str, cache: Path) -> Path:
+def python_of(name: str, cache: Path, version: str) -> Path:
     """The interpreter of the environment `name`, which is not the worker's own.
+
+    `version` is the model's version that needs it, `model/version`.
 
     Raises:
         StoreError: it is not here; the text says what to do.
     """
     if name.startswith(LOCKED):
-        return _locked_python(name, cache)
+        return _locked_python(name, cache, version)
     folder = Path(name)
     python = folder / "bin" / "python"
     if not (folder / "pyvenv.cfg").is_file() or not python.exists():
@@ -61,12 +63,12 @@ def python_of(name: str, cache: Path) -> Path:
     return python
 
 
-def _locked_python(name: str, cache: Path) -> Path:
+def _locked_python(name: str, cache: Path, version: str) -> Path:
     folder = locked_folder(name, cache)
     if _stamp_of(folder) != _stamp_for(name):
         raise StoreError(
             f"it needs the environment {name[:16]}…, which was not built on this machine; run "
-            "`batchfleet models environment build MODEL/VERSION` there, then deploy again"
+            f"`batchfleet models environment build {version}` there, then deploy again"
         )
     return folder / "bin" / "python"
 

@@ -111,7 +111,9 @@ def try_candidate(
 def _run_apart(job: Job, environment: str, settings: Settings) -> Trial:
     """Run a job under the Python of its version's environment, at this terminal."""
     cache = Path(settings.cache) if settings.cache else default_cache()
-    command = module_command(python_of(environment, cache), "consumer.device.trial")
+    command = module_command(
+        python_of(environment, cache, f"{job.model}/{job.version}"), "consumer.device.trial"
+    )
     with tempfile.TemporaryDirectory(prefix="batchfleet-try-") as folder:
         question, answer = Path(folder, "job.json"), Path(folder, "trial.json")
         question.write_bytes(orjson.dumps(asdict(job)))
