@@ -28,6 +28,10 @@ from ..wire.inputs import encode_inputs
 _NAMED_BY_HAND = "any"
 
 
+class VersionRefusedError(StoreError):
+    """A version's own code, files or environment keep it from being loaded; the text says how."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """A version to try, where it lies, and whose files its traces name."""
@@ -77,7 +81,7 @@ def try_candidate(
 
     Raises:
         CallerError: the inputs cannot be put on the wire.
-        StoreError: the version cannot be loaded.
+        VersionRefusedError: the version cannot be loaded.
         RequestError: the request ends in an error, as a caller would get it.
     """
     body, _ = encode_inputs(question.inputs)
@@ -101,7 +105,7 @@ def try_candidate(
     environment = manifest.environment
     trial = _run_apart(job, environment, settings) if environment else run_job(job, clock)
     if trial.refused:
-        raise StoreError(trial.refused)
+        raise VersionRefusedError(trial.refused)
     if trial.error is not None:
         error = trial.error
         raise RequestError.of(kind_of(error["code"]), error["message"], rows=tuple(error["rows"]))
@@ -120,7 +124,7 @@ def _run_apart(job: Job, environment: str, settings: Settings) -> Trial:
         # Without a time-out on purpose: somebody may stand in a debugger.
         done = subprocess.run([*command, str(question), str(answer)], check=False)
         if done.returncode or not answer.exists():
-            raise StoreError(
+            raise VersionRefusedError(
                 f"{job.model}/{job.version}: its environment's Python ended with exit code "
                 f"{done.returncode}; what it said is above"
             )

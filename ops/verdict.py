@@ -102,7 +102,8 @@ def await_verdict(
         read: what they say now.
         before: what they said before it was deployed.
         wait_ms: how long to wait for them.
-        clock, pause: time.
+        clock: tells the time.
+        pause: lets it pass.
     """
     give_up_ms = clock.monotonic_ms() + wait_ms
     while True:

@@ -18,6 +18,7 @@ from ...wire.tensors import Column, datatype_of, decode_columns, encode_columns
 _FILE_BYTES_MAX = 8 * INPUTS_BYTES_MAX
 _NUMBERS_SHOWN = 6
 _ROWS_SHOWN = 20
+_CHARACTERS_SHOWN = 2000
 
 
 def read_inputs(texts: tuple[str, ...], file: IO[bytes] | None) -> Any:
@@ -53,6 +54,7 @@ def result_json(result: Result) -> dict[str, Any]:
     """A result as a reply in JSON."""
     parts = {
         "id": result.id,
+        "tenant": result.tenant,
         "status": "ok",
         "model": result.model,
         "version": result.version,
@@ -104,7 +106,10 @@ def _describe(name: str, column: Column) -> list[str]:
 
 
 def _shown_text(item: str | bytes) -> str:
-    return repr(item) if isinstance(item, bytes) else orjson.dumps(item).decode()
+    head = item[:_CHARACTERS_SHOWN]
+    text = repr(head) if isinstance(head, bytes) else orjson.dumps(head).decode()
+    unit = "bytes" if isinstance(item, bytes) else "characters"
+    return text + (f" …  ({len(item)} {unit})" if len(item) > len(head) else "")
 
 
 def _shown_row(row: Any) -> str:

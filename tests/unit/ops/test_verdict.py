@@ -36,7 +36,7 @@ def test_the_first_that_serves_it_ends_the_wait():
 def test_refusals_end_the_wait_once_nobody_is_left():
     verdict, waited_ms = waited(STRANGERS, HALF, REFUSED)
     assert waited_ms == 200
-    with pytest.raises(AllRefuseError, match="all 2 workers refuse it: no wheel.") as caught:
+    with pytest.raises(AllRefuseError, match="all 2 workers refuse it: no wheel") as caught:
         verdict.require_room_for_hope("m", "2")
     assert "go back with `batchfleet deploy m/VERSION`" in str(caught.value)
 
