@@ -6,8 +6,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
 # Handed to `pip install`, for example another index or a folder of wheels.
 PIP_ARGS ?=
-# `make acceptance ONLY=demo`
+# `make acceptance ONLY=demo`, `make fault ONLY=worker.before_finish`
 ONLY ?=
+# `make fault SERVER=redis7 QUICK=1`
+SERVER ?= valkey9
+QUICK ?=
 # `make test TESTS='tests/unit -k settings'`
 TESTS ?=
 WORKERS ?= 2
@@ -16,7 +19,7 @@ TEXTS ?=
 export TEXTS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docs acceptance bench-floor clean
+.PHONY: help setup demo test check format docs fault fault-all acceptance mutants bench-floor clean
 
 help: ## Show this help
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,8 +61,18 @@ format: setup ## Put the code into the one format
 docs: setup ## Draw the generated documents anew
 	$(BIN)/python -m batchfleet.ops.documents docs
 
+fault: setup ## Break a real fleet on purpose; SERVER=redis7|valkey9, ONLY=run, QUICK=1 for a part
+	$(BIN)/python -m tests.fault --server $(SERVER) $(if $(QUICK),--quick) $(ONLY)
+
+fault-all: setup ## Break a real fleet in every way, on both servers
+	@status=0; for server in valkey9 redis7; do \
+	  $(BIN)/python -m tests.fault --server $$server || status=1; done; exit $$status
+
 acceptance: setup ## Measure every promised figure; ONLY=name for one capability
 	$(BIN)/python -m tests.acceptance $(ONLY)
+
+mutants: setup ## Break the code on purpose: tests must notice; ONLY=word for the faults so called
+	$(BIN)/python -m tests.mutants --workers $(WORKERS) $(ONLY)
 
 bench-floor: setup ## Measure throughput and latency against a raw queue on the same server
 	$(BIN)/python -m benchmarks.floor

@@ -16,8 +16,15 @@ import redis
 from ..wire.errors import ServerError
 from .commands import Command
 from .connections import blocking_connection
-from .errors import RefusedError, UnreachableError, raise_translated, refused
-from .interface import COMMAND_TIMEOUT_S
+from .errors import (
+    MovedError,
+    NoScriptError,
+    RefusedError,
+    UnreachableError,
+    raise_translated,
+    refused,
+)
+from .interface import COMMAND_TIMEOUT_S, require_patience
 
 T = TypeVar("T")
 
@@ -35,6 +42,7 @@ class BlockingExecutor:
     def __init__(self, url: str, name: str, timeout_s: float = COMMAND_TIMEOUT_S) -> None:
         # Any: most methods of the library's connections carry no types.
         self._connection: Any = blocking_connection(url, timeout_s, name)
+        self._timeout_s = timeout_s
         self._link: _Link | None = None
 
     def run(self, command: Command[T]) -> T:
@@ -43,9 +51,11 @@ class BlockingExecutor:
         Raises:
             UnreachableError: no answer.
             RefusedError: the server answered with an error.
+            SettingsError: the command may wait in the server for longer than the connection does.
         """
+        require_patience(command, self._timeout_s)
         raw = self._exchange([command.parts])[0]
-        if command.script is not None and _is_unknown_script(raw):
+        if command.script is not None and isinstance(raw, NoScriptError):
             self._exchange([("SCRIPT", "LOAD", command.script.source)])
             raw = self._exchange([command.parts])[0]
         if isinstance(raw, RefusedError):
@@ -58,11 +68,13 @@ class BlockingExecutor:
         Raises:
             UnreachableError: no answer.
         """
+        for command in commands:
+            require_patience(command, self._timeout_s)
         raws = self._exchange([command.parts for command in commands]) if commands else []
         return [self._settle(c, raw) for c, raw in zip(commands, raws, strict=True)]
 
     def _settle(self, command: Command[Any], raw: Any) -> Any:
-        if command.script is not None and _is_unknown_script(raw):
+        if command.script is not None and isinstance(raw, NoScriptError):
             try:
                 return self.run(command)
             except RefusedError as error:
@@ -87,12 +99,15 @@ class BlockingExecutor:
         packed = b"".join([hiredis.pack_command(tuple(parts)) for parts in commands])
         try:
             link = self._link or self._open()
-            return link.exchange(packed, len(commands))
+            answers = link.exchange(packed, len(commands))
         except (redis.RedisError, hiredis.HiredisError, OSError) as error:
             self.close()
             if isinstance(error, hiredis.HiredisError):
                 raise UnreachableError(f"the server does not speak RESP: {error}") from error
             raise_translated(error)
+        if any(isinstance(answer, MovedError) for answer in answers):
+            self.close()
+        return answers
 
     def _open(self) -> "_Link":
         self._connection.connect()
@@ -141,7 +156,3 @@ class _Link:
                 raise ConnectionResetError("the server closed the connection")
             self._parser.feed(chunk)
         return answer
-
-
-def _is_unknown_script(raw: Any) -> bool:
-    return isinstance(raw, RefusedError) and raw.code == "NOSCRIPT"

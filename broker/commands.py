@@ -36,12 +36,13 @@ class Command(Generic[T]):
     """One command: its parts as they go to the server, and a reader for the raw answer.
 
     `script` is set where the command runs one, so that an executor can load it when the server
-    says that it does not know it.
+    says that it does not know it. `block_s` is how long the server may wait before it answers.
     """
 
     parts: Sequence[Part]
     read: Callable[[Any], T]
     script: Script | None = field(default=None)
+    block_s: float = 0.0
 
 
 def call(
@@ -55,6 +56,11 @@ def call(
 def plain(read: Callable[[Any], T], *parts: Part) -> Command[T]:
     """A command that is not a script."""
     return Command(parts, read)
+
+
+def waiting_command(read: Callable[[Any], T], block_s: float, *parts: Part) -> Command[T]:
+    """A command that the server may answer up to `block_s` late."""
+    return Command(parts, read, block_s=block_s)
 
 
 def as_is(raw: Any) -> Any:

@@ -5,6 +5,7 @@ The library's defaults re-send writes and give up on long blocking reads (measur
 no retries, RESP2, explicit time-outs, no health checks, one connection per owner.
 """
 
+import socket
 from typing import Any
 
 import redis
@@ -15,10 +16,13 @@ from redis.retry import Retry
 AnyConnection = redis.Connection | redis.UnixDomainSocketConnection
 
 CONNECT_TIMEOUT_S = 5.0
+# A peer that is gone without a word is noticed after 10 + 3 × 5 s, should nothing else notice it.
+_KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 
 
-def _options(timeout_s: float, name: str) -> dict[str, Any]:
+def _options(url: str, timeout_s: float, name: str) -> dict[str, Any]:
     return {
+        **({} if url.startswith("unix:") else _keepalive()),
         "protocol": 2,
         "decode_responses": False,
         "socket_timeout": timeout_s,
@@ -27,6 +31,16 @@ def _options(timeout_s: float, name: str) -> dict[str, Any]:
         "client_name": name,
         "max_connections": 1,
     }
+
+
+def _keepalive() -> dict[str, Any]:
+    # Some systems lack some of them, and take their own defaults.
+    known = {
+        getattr(socket, option): seconds
+        for option, seconds in _KEEPALIVE.items()
+        if hasattr(socket, option)
+    }
+    return {"socket_keepalive": True, "socket_keepalive_options": known}
 
 
 def blocking_connection(url: str, timeout_s: float, name: str) -> AnyConnection:
@@ -38,7 +52,7 @@ def blocking_connection(url: str, timeout_s: float, name: str) -> AnyConnection:
         name: shown by `CLIENT LIST`.
     """
     pool = redis.ConnectionPool.from_url(
-        url, retry=Retry(NoBackoff(), 0), **_options(timeout_s, name)
+        url, retry=Retry(NoBackoff(), 0), **_options(url, timeout_s, name)
     )
     connection = pool.make_connection()
     assert isinstance(connection, redis.Connection | redis.UnixDomainSocketConnection)
@@ -50,7 +64,7 @@ def looping_connection(url: str, timeout_s: float, name: str) -> redis.asyncio.C
     pool = redis.asyncio.ConnectionPool.from_url(
         url,
         retry=redis.asyncio.retry.Retry(NoBackoff(), 0),
-        **_options(timeout_s, name),
+        **_options(url, timeout_s, name),
     )
     connection: redis.asyncio.Connection = pool.make_connection()
     return connection

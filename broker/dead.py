@@ -5,13 +5,12 @@ from typing import Any
 
 from ..wire.keys import ModelKeys
 from .commands import Command, as_is, call, plain
-from .requests import Entry
+from .requests import Entry, read_entries
 
 
-def letters(keys: ModelKeys, before: str, count: int) -> Command[list[Entry]]:
-    """Dead letters up to entry id `before` (`+` = the newest, `(id` = older), the newest first."""
-    parts = ("XREVRANGE", keys.dead, before, "-", "COUNT", count)
-    return plain(lambda raw: [(entry[0], entry[1]) for entry in raw], *parts)
+def letter(keys: ModelKeys, entry_id: bytes) -> Command[list[Entry]]:
+    """One dead letter, whole; none where it is gone."""
+    return plain(read_entries, "XRANGE", keys.dead, entry_id, entry_id)
 
 
 def count_letters(keys: ModelKeys) -> Command[int]:
@@ -19,9 +18,9 @@ def count_letters(keys: ModelKeys) -> Command[int]:
     return plain(int, "XLEN", keys.dead)
 
 
-def remove_letters(keys: ModelKeys, entry_ids: Sequence[bytes]) -> Command[int]:
-    """Remove dead letters for good; returns how many were there."""
-    return plain(int, "XDEL", keys.dead, *entry_ids)
+def trim_letters(keys: ModelKeys, before_ms: int) -> Command[int]:
+    """Remove dead letters written before a server time for good; returns how many."""
+    return plain(int, "XTRIM", keys.dead, "MINID", before_ms)
 
 
 def replay(

@@ -1,24 +1,33 @@
 """Server errors by what a caller does about them, and the translation from the client library.
 
 ServerError
-├── UnreachableError      no connection, or it broke: the outcome is unknown, ask again by id
-├── RefusedError          the server answered with an error; `code` is its first word
-│   ├── FencedError       the worker is not among the living: start over as another
-│   ├── NoGroupError      a stream or its group is gone
-│   ├── OutOfMemoryError  the server is at maxmemory
-│   ├── TransientError    loading, failing over, out of replicas: back off and go on
-│   └── DeniedError       wrong password or missing permission: stop
+├── UnreachableError        no connection, or it broke: the outcome is unknown, ask again by id
+├── RefusedError            the server answered with an error; `code` is its first word
+│   ├── FencedError         the worker is not among the living: start over as another
+│   ├── NoGroupError        a stream or its group is gone
+│   ├── TransientError      loading, electing, busy: back off and go on
+│   │   └── MovedError      this connection leads to the wrong server: connect anew
+│   ├── UnwritableError     reading goes on, writing does not
+│   │   └── OutOfMemoryError  the server is at maxmemory
+│   ├── UnusableKeyError    a key is of a foreign kind: pass it over
+│   ├── NoScriptError       the server has forgotten a script: load it
+│   └── DeniedError         wrong password or missing permission: stop
+
+`CODES` is the one table of them; `docs/server-errors.md` is drawn from it.
 """
 
+from dataclasses import dataclass
 from typing import NoReturn
 
 import redis
 
-from ..wire.errors import ServerError
+from ..wire.errors import Remedy, ServerError
 
 
 class UnreachableError(ServerError):
     """No connection, or it broke before the answer came: the outcome is unknown."""
+
+    remedy = Remedy.WAIT
 
 
 class RefusedError(ServerError):
@@ -32,42 +41,83 @@ class RefusedError(ServerError):
 class FencedError(RefusedError):
     """The worker is not among the living any more."""
 
+    remedy = Remedy.START_OVER
+
 
 class NoGroupError(RefusedError):
     """A stream or its consumer group does not exist."""
 
-
-class OutOfMemoryError(RefusedError):
-    """The server is at its `maxmemory`."""
+    remedy = Remedy.RECREATE
 
 
 class TransientError(RefusedError):
     """The server cannot serve right now but will again."""
 
+    remedy = Remedy.WAIT
+
+
+class MovedError(TransientError):
+    """What was asked for is served elsewhere: the connection is made anew, by the address."""
+
+
+class UnwritableError(RefusedError):
+    """The server takes no writes right now; what it has can be read."""
+
+    remedy = Remedy.KEEP
+
+
+class OutOfMemoryError(UnwritableError):
+    """The server is at its `maxmemory`."""
+
+
+class UnusableKeyError(RefusedError):
+    """A key is of a foreign kind, or lies where it must not: a foreign hand or a fault of ours."""
+
+    remedy = Remedy.SET_ASIDE
+
+
+class NoScriptError(RefusedError):
+    """The server does not know a script; the executors load it and run the command again."""
+
+    remedy = Remedy.LOAD
+
 
 class DeniedError(RefusedError):
     """Credentials or permissions are wrong; trying again does not help."""
 
+    remedy = Remedy.STOP
 
-_CLASS_OF_CODE: dict[str, type[RefusedError]] = {
-    "FENCED": FencedError,
-    "NOGROUP": NoGroupError,
-    "OOM": OutOfMemoryError,
-    **dict.fromkeys(
-        (
-            "LOADING",
-            "BUSY",
-            "UNBLOCKED",
-            "READONLY",
-            "MASTERDOWN",
-            "NOREPLICAS",
-            "MISCONF",
-            "CLUSTERDOWN",
-            "TRYAGAIN",
-        ),
-        TransientError,
-    ),
-    **dict.fromkeys(("NOAUTH", "WRONGPASS", "NOPERM"), DeniedError),
+
+@dataclass(frozen=True, slots=True)
+class CodeRow:
+    """One code of the server: the error that it becomes, and what has happened."""
+
+    error: type[RefusedError]
+    meaning: str
+
+
+CODES: dict[str, CodeRow] = {
+    "FENCED": CodeRow(FencedError, "of our scripts: the worker is not among the living"),
+    "NOGROUP": CodeRow(NoGroupError, "a stream or its group is gone"),
+    "UNBLOCKED": CodeRow(MovedError, "a blocked read ended: key removed, or server demoted"),
+    "READONLY": CodeRow(MovedError, "this server has become a replica"),
+    "MOVED": CodeRow(MovedError, "another node of the cluster has the slot"),
+    "ASK": CodeRow(MovedError, "the slot is on its way to another node"),
+    "TRYAGAIN": CodeRow(TransientError, "some keys of the command are on their way"),
+    "CLUSTERDOWN": CodeRow(TransientError, "nobody serves the slot at the moment"),
+    "LOADING": CodeRow(TransientError, "the server has started and reads its data"),
+    "MASTERDOWN": CodeRow(TransientError, "a replica has lost its master"),
+    "BUSY": CodeRow(TransientError, "a script of somebody's runs for too long"),
+    "NOREPLICAS": CodeRow(UnwritableError, "fewer replicas than the server is told to want"),
+    "MISCONF": CodeRow(UnwritableError, "the server cannot write its data to disk"),
+    "OOM": CodeRow(OutOfMemoryError, "the server is at its maxmemory"),
+    "NOAUTH": CodeRow(DeniedError, "the server wants a password"),
+    "WRONGPASS": CodeRow(DeniedError, "user or password are wrong, or the user is disabled"),
+    "NOPERM": CodeRow(DeniedError, "the user may not run this command on this key"),
+    "WRONGTYPE": CodeRow(UnusableKeyError, "a foreign hand has put something else under a key"),
+    "CROSSSLOT": CodeRow(UnusableKeyError, "keys of one command lie in different slots"),
+    "EXECABORT": CodeRow(UnusableKeyError, "a transaction held a command that was refused"),
+    "NOSCRIPT": CodeRow(NoScriptError, "the server's script cache was emptied"),
 }
 
 # The library strips the first word from errors that it has classes for.
@@ -81,6 +131,10 @@ _CODE_OF_CLASS: tuple[tuple[type[redis.RedisError], str], ...] = (
     (redis.exceptions.MasterDownError, "MASTERDOWN"),
     (redis.exceptions.ClusterDownError, "CLUSTERDOWN"),
     (redis.exceptions.TryAgainError, "TRYAGAIN"),
+    (redis.exceptions.MovedError, "MOVED"),
+    (redis.exceptions.AskError, "ASK"),
+    (redis.exceptions.ClusterCrossSlotError, "CROSSSLOT"),
+    (redis.exceptions.ExecAbortError, "EXECABORT"),
 )
 
 
@@ -114,5 +168,33 @@ def refused(text: str) -> RefusedError:
 
 
 def _with_code(code: str, text: str) -> RefusedError:
-    cls = _CLASS_OF_CODE.get(code, RefusedError)
-    return cls(code, text)
+    row = CODES.get(code)
+    return (RefusedError if row is None else row.error)(code, text)
+
+
+_HEAD = """\
+# Errors of the server
+
+Drawn from the table in `broker/errors.py` by `make docs`; do not edit. Programs decide by the
+first word of what the server says, and by nothing else of it.
+
+| code | what has happened | what a program does |
+|---|---|---|
+"""
+
+
+def codes_markdown() -> str:
+    """The text of `docs/server-errors.md`."""
+    rows = [(f"`{code}`", row.meaning, row.error.remedy) for code, row in CODES.items()]
+    rows.append(("any other", "the server refused a command", RefusedError.remedy))
+    rows.append(
+        (
+            "none",
+            "no connection, or it broke: nobody knows what became of a command, and "
+            "every command is safe to repeat",
+            UnreachableError.remedy,
+        )
+    )
+    return _HEAD + "".join(
+        f"| {code} | {meaning} | {remedy.value} |\n" for code, meaning, remedy in rows
+    )

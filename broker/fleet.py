@@ -176,9 +176,9 @@ def vanish(keys: ModelKeys, worker: str) -> list[Command[int]]:
     return [plain(int, "ZREM", keys.workers, worker), plain(int, "DEL", *hash_and_bell)]
 
 
-def ring_worker(keys: ModelKeys, worker: str) -> Command[int]:
-    """Wake one worker."""
-    return plain(int, "RPUSH", keys.worker_bell(worker), "1")
+def ring_worker(keys: ModelKeys, worker: str) -> Command[bool]:
+    """Wake one worker; False where it is not among the living."""
+    return call("ring", [keys.workers, keys.worker_bell(worker)], [worker], bool)
 
 
 def living(keys: ModelKeys) -> Command[list[str]]:
@@ -217,7 +217,8 @@ def retire(keys: ModelKeys, worker: str, streams: Sequence[str]) -> Command[bool
 
 def note_inside(keys: ModelKeys, worker: str, members: Sequence[str]) -> Command[int]:
     """Write down which requests are inside the worker's device process, for peers to know."""
-    return plain(int, "HSET", keys.worker(worker), "inside", " ".join(members))
+    script_keys = [keys.workers, keys.worker(worker)]
+    return call("inside", script_keys, [worker, " ".join(members)], int)
 
 
 def announcement(keys: ModelKeys, worker: str) -> Command[dict[str, bytes]]:

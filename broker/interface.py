@@ -9,11 +9,33 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NoReturn, Protocol, Self, TypeVar
 
+from ..wire.errors import SettingsError
 from .commands import Command
 
 T = TypeVar("T")
 
-COMMAND_TIMEOUT_S = 10.0
+COMMAND_TIMEOUT_S = 5.0
+# How much longer a connection waits for an answer than the server is asked to wait, at least.
+BLOCK_MARGIN_S = 2.0
+
+
+def blocking_timeout_s(block_s: float) -> float:
+    """The time-out of a connection on which the server is asked to wait for up to `block_s`."""
+    return block_s + COMMAND_TIMEOUT_S
+
+
+def require_patience(command: Command[Any], timeout_s: float) -> None:
+    """Refuse a command whose answer would come after its connection has given up.
+
+    Raises:
+        SettingsError: the server may wait for longer than `timeout_s` allows.
+    """
+    if command.block_s and command.block_s + BLOCK_MARGIN_S > timeout_s:
+        raise SettingsError(
+            f"the server may wait {command.block_s:g} s before it answers, and the connection "
+            f"gives up after {timeout_s:g} s: the answer would be lost"
+        )
+
 
 OnMessage = Callable[[str, bytes | None], None]
 """Gets channel and payload; None as payload says that the server has confirmed the channel."""

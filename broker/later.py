@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from ..wire.keys import ModelKeys, member
 from ..wire.work import WorkEntry
-from .commands import Command, Part, call, plain
+from .commands import Command, Part, call
 
 
 class RipeItem(NamedTuple):
@@ -50,7 +50,8 @@ def promote(keys: ModelKeys, items: Sequence[RipeItem]) -> Command[list[Promoted
     """Move parked requests to their queues; one outcome per item."""
     script_keys: list[Part] = [keys.due, keys.later, keys.parked]
     for item in items:
-        script_keys += (item.queue, item.bell)
+        # Of an entry that is gone no place is known; on a Cluster, '' would be of another slot.
+        script_keys += (item.queue or keys.parked, item.bell or keys.parked)
     return call(
         "promote",
         script_keys,
@@ -73,10 +74,3 @@ def retry(
         max(0, entry.retries - 1),
     ]
     return call("retry", script_keys, args, Retried)
-
-
-def parked_until(keys: ModelKeys, count: int) -> Command[list[tuple[bytes, float]]]:
-    """Parked entry ids with the server time (ms) at which they are moved, the next first."""
-    parts = ("ZRANGE", keys.later, 0, count - 1, "WITHSCORES")
-    read = lambda raw: [(raw[at], float(raw[at + 1])) for at in range(0, len(raw), 2)]  # noqa: E731 - a reader
-    return plain(read, *parts)

@@ -17,7 +17,14 @@ import redis.asyncio
 from ..wire.errors import ServerError
 from .commands import Command
 from .connections import looping_connection
-from .errors import RefusedError, UnreachableError, raise_translated, refused
+from .errors import (
+    MovedError,
+    NoScriptError,
+    RefusedError,
+    UnreachableError,
+    raise_translated,
+    refused,
+)
 from .interface import COMMAND_TIMEOUT_S, OnAnswer, OnMessage
 
 T = TypeVar("T")
@@ -188,7 +195,7 @@ class LoopingExecutor:
         packed, script = pack(command.parts), command.script
         async with self._room:
             raw = await self._send(packed)
-            if script is not None and isinstance(raw, RefusedError) and raw.code == "NOSCRIPT":
+            if script is not None and isinstance(raw, NoScriptError):
                 _checked(await self._send(pack(("SCRIPT", "LOAD", script.source))))
                 raw = await self._send(packed)
         return command.read(_checked(raw))
@@ -279,6 +286,8 @@ class LoopingExecutor:
         self._answers += 1
         future, on_answer = self._in_flight.popleft()
         on_answer(future, raw)
+        if isinstance(raw, MovedError) and self._link is not None:
+            self._link.break_off(raw)
 
     def _on_lost(self, error: UnreachableError) -> None:
         self._link = None

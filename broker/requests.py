@@ -8,7 +8,7 @@ from ..wire import limits
 from ..wire.deployment import VersionRecord
 from ..wire.keys import INGRESS_GROUP, WORK_GROUP, ModelKeys, member
 from ..wire.request import Request
-from .commands import Command, Part, as_is, call, plain
+from .commands import Command, Part, as_is, call, plain, waiting_command
 
 Fields = list[bytes]
 Entry = tuple[bytes, Fields | None]
@@ -93,6 +93,12 @@ def submit(keys: ModelKeys, tenant: str, request: Request) -> Command[bytes | No
     return plain(as_is, "XADD", keys.ingress(tenant), "NOMKSTREAM", "*", *request.to_fields())
 
 
+def take_back(keys: ModelKeys, tenant: str, request_id: str) -> Command[bytes | None]:
+    """Ask the routers to cancel a request; None where model or tenant is not deployed."""
+    ingress = keys.ingress(tenant)
+    return plain(as_is, "XADD", ingress, "NOMKSTREAM", "*", "id", request_id, "cancel", "1")
+
+
 def store_blob(
     keys: ModelKeys, tenant: str, request_id: str, inputs: bytes, ttl_ms: int
 ) -> Command[Any]:
@@ -125,7 +131,8 @@ def read_ingress(
     group: tuple[Part, ...] = ("GROUP", INGRESS_GROUP, router, "COUNT", count)
     block: tuple[Part, ...] = ("BLOCK", block_ms) if block_ms > 0 else ()
     news = [">"] * len(streams)
-    return plain(_read_streams, "XREADGROUP", *group, *block, "STREAMS", *streams, *news)
+    parts = ("XREADGROUP", *group, *block, "STREAMS", *streams, *news)
+    return waiting_command(_read_streams, block_ms / 1000, *parts)
 
 
 def reread_ingress(
@@ -144,8 +151,14 @@ def claim_ingress(stream: str, router: str, idle_ms: int, count: int) -> Command
 
 def drop_ingress(stream: str, entry_ids: Sequence[bytes]) -> list[Command[Any]]:
     """End ingress entries that nobody can be answered for."""
-    ack = plain(as_is, "XACK", stream, INGRESS_GROUP, *entry_ids)
-    return [ack, plain(as_is, "XDEL", stream, *entry_ids)]
+    # In this order: of what is deleted and not acknowledged, the next look is reminded.
+    delete = plain(as_is, "XDEL", stream, *entry_ids)
+    return [delete, plain(as_is, "XACK", stream, INGRESS_GROUP, *entry_ids)]
+
+
+def read_entries(raw: Any) -> list[Entry]:
+    """The answer to a range of a stream."""
+    return [(entry[0], entry[1]) for entry in raw]
 
 
 def _read_streams(raw: Any) -> list[tuple[str, list[Entry]]]:
@@ -263,7 +276,7 @@ def _read_recovered(raw: Sequence[Any]) -> list[Recovered]:
 
 def wait_for_bell(bells: Sequence[str], timeout_s: float) -> Command[bool]:
     """Wait for a wake-up token; the answer says whether one came."""
-    return plain(lambda raw: raw is not None, "BLPOP", *bells, timeout_s)
+    return waiting_command(lambda raw: raw is not None, timeout_s, "BLPOP", *bells, timeout_s)
 
 
 def finish(keys: ModelKeys, worker: str, items: Sequence[FinishItem]) -> Command[list[Finished]]:
@@ -382,7 +395,7 @@ def forget_replies(
 def waiting(stream: str, start: str, count: int) -> Command[list[Entry]]:
     """Entries of a work stream from id `start` on, without taking them."""
     parts = ("XRANGE", stream, start, "+", "COUNT", count)
-    return plain(lambda raw: [(entry[0], entry[1]) for entry in raw], *parts)
+    return plain(read_entries, *parts)
 
 
 def stream_length(stream: str) -> Command[int]:

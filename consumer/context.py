@@ -1,17 +1,33 @@
 """What a worker is given by its program; all of it outlives the worker."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..broker.interface import Broker
 from ..service.clock import Clock
 from ..service.events import Events
+from ..service.fault_points import FaultPoints
+from ..service.lifecycle import MakeThread, stepped_thread
 from ..service.outage import Outage
 from ..service.settings import Settings
+from ..service.watchdog import Watchdog
 from .link import Link
 
 OpenLink = Callable[[Path | None], Link]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Devices:
+    """How a worker's device processes are started, where not as the settings say.
+
+    Attributes:
+        open_link: starts one under an interpreter; None is the worker's own.
+        versions_apart: whether each version has one for itself.
+    """
+
+    open_link: OpenLink
+    versions_apart: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,14 +36,24 @@ class WorkerContext:
 
     Attributes:
         broker: where requests come from.
+        watchdog: watches the loops of the program, and knows whether the server is away.
         open_link: starts a device process under an interpreter; None is the worker's own.
         versions_apart: whether each version has a device process for itself.
+        make_thread: makes the worker's threads.
+        faults: moments that a test may have armed.
     """
 
     settings: Settings
     events: Events
     clock: Clock
-    outage: Outage
+    watchdog: Watchdog
     broker: Broker
     open_link: OpenLink
     versions_apart: bool = False
+    make_thread: MakeThread = stepped_thread
+    faults: FaultPoints = field(default_factory=FaultPoints)
+
+    @property
+    def outage(self) -> Outage:
+        """Where errors of the server are told that end no cycle of a loop."""
+        return self.watchdog.outage

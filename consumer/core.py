@@ -189,16 +189,25 @@ class Core:
         return prepares if run is None else [run, *prepares]
 
     def _plan_suspects(self, now_ms: float) -> list[Message]:
-        """Run suspects group by group, with nothing else in the device process."""
-        if not self.suspects.is_inside:
+        """Run suspects group by group, with nothing else in the device process.
+
+        What was prepared before they came is run first: else it would stay inside. A group runs
+        once all of it is prepared: those who wait for it have waited for a lease already, and a
+        second run for the rest of it would be one run more.
+        """
+        if not self.suspects.is_inside and not self._is_occupied():
             if self._loading_lanes():
                 return []  # a version that crashes while it loads must not take them along
-            if any(held.phase in (Phase.PREPARING, Phase.PREPARED) for held in self.held.values()):
-                return []
             group = self.suspects.admit()
             return self._prepare(group[0].lane, group, now_ms)
+        if self.suspects.is_inside and any(lane.preparing for lane in self.lanes.values()):
+            return []
         run = self._start_prepared(now_ms) if self.running is None else None
         return [] if run is None else [run]
+
+    def _is_occupied(self) -> bool:
+        inside = (Phase.PREPARING, Phase.PREPARED)
+        return any(held.phase in inside for held in self.held.values())
 
     def _start_direct(self, now_ms: float) -> Message | None:
         """Prepare and run in one message, where nothing is gained by knowing lengths first."""
@@ -308,6 +317,7 @@ class Core:
             lane.refusal = message.message
             return
         lane.ready = True
+        lane.deaths = 0
         lane.lineage = message.lineage
         lane.cost = CostCurve.from_points(message.curve)
 

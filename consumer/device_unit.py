@@ -13,7 +13,6 @@ from typing import Protocol
 
 from ..broker.commands import Command
 from ..broker.interface import Executor
-from ..service.lifecycle import guarded_thread
 from ..wire.deployment import VersionRecord
 from ..wire.errors import ErrorBody, ErrorKind, ProtocolError
 from ..wire.keys import ModelKeys
@@ -29,7 +28,6 @@ from .settler import Settler
 
 _DEVICE_BACK_OFF_S = (0.1, 10.0)
 _HEALTHY_MS = 60_000
-RETRY_SETTLE_S = 0.2
 _IDLE_S = 1.0
 JOIN_S = 15.0
 
@@ -45,6 +43,11 @@ class UnitKey:
 
     environment: str = ""
     version: str = ""
+
+    @property
+    def loop_name(self) -> str:
+        """What the unit's thread is called where loops are told of."""
+        return " ".join(part for part in ("device", self.environment, self.version) if part)
 
 
 class Identity(Protocol):
@@ -88,7 +91,10 @@ class DeviceUnit:
         self._python = python
         self._over = threading.Event()  # nobody needs this unit any more
         self._settler = Settler(worker, worker.connect("settle"))
-        self._thread = guarded_thread("device", self._run, worker.fail)
+        self._loop = worker.context.watchdog.watch(key.loop_name, JOIN_S)
+        self._started_ms = 0.0  # when the device process was started; of the device thread
+        self._back_off_s = _DEVICE_BACK_OFF_S[0]  # of the device thread
+        self._thread = worker.context.make_thread("device", self, worker.fail)
 
     def start(self) -> None:
         """Start the device process."""
@@ -135,37 +141,56 @@ class DeviceUnit:
 
     # The device thread.
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Keep a device process and serve it, until nobody needs this unit any more."""
         try:
-            self._device_loop()
+            while (pause_s := self.step()) is not None:
+                if pause_s:
+                    self._worker.stopping.wait(pause_s)
         finally:
-            self._settler.close()
+            self.close()
+
+    def step(self) -> float | None:
+        """Start a device process, or receive from it once; see `Stepped`."""
+        link = self.link
+        if link is None:
+            if self._is_over():
+                return None
+            self._start_process()
+            return 0.0
+        try:
+            if self._serve(link):
+                return 0.0
+        except (ChannelClosedError, ProtocolError):
+            return None if self._worker.stopping.is_set() else self._mourn(link)
+        with self._lock:
+            self.link = None
+        link.end(JOIN_S)
+        return None
+
+    def close(self) -> None:
+        """End the watch, and the connection."""
+        self._loop.end()
+        self._settler.close()
 
     def _is_over(self) -> bool:
         return self._worker.stopping.is_set() or (self._over.is_set() and not self.unsettled)
 
-    def _device_loop(self) -> None:
-        back_off_s = _DEVICE_BACK_OFF_S[0]
-        while not self._is_over():
-            link = self._context.open_link(self._python)
-            started_ms = self._worker.now_ms()
-            device = self._context.settings.device
-            self._context.events.emit("device.started", pid=link.pid, device=device)
-            self._come_up(link)
-            try:
-                self._serve(link)
-            except (ChannelClosedError, ProtocolError):
-                if not self._worker.stopping.is_set() and self._lose(link):
-                    back_off_s = _DEVICE_BACK_OFF_S[0]
-            else:
-                with self._lock:
-                    self.link = None
-                link.end(JOIN_S)
-                return
-            if self._worker.now_ms() - started_ms > _HEALTHY_MS:
-                back_off_s = _DEVICE_BACK_OFF_S[0]
-            self._worker.stopping.wait(back_off_s)
-            back_off_s = min(2 * back_off_s, _DEVICE_BACK_OFF_S[1])
+    def _start_process(self) -> None:
+        link = self._context.open_link(self._python)
+        self._started_ms = self._worker.now_ms()
+        device = self._context.settings.device
+        self._context.events.emit("device.started", pid=link.pid, device=device)
+        self._come_up(link)
+
+    def _mourn(self, link: Link) -> float:
+        """Lose a device process; returns how long to wait before the next one, in seconds."""
+        had_culprit = self._lose(link)
+        if had_culprit or self._worker.now_ms() - self._started_ms > _HEALTHY_MS:
+            self._back_off_s = _DEVICE_BACK_OFF_S[0]
+        pause_s = self._back_off_s
+        self._back_off_s = min(2 * pause_s, _DEVICE_BACK_OFF_S[1])
+        return pause_s
 
     def _come_up(self, link: Link) -> None:
         with self._lock:
@@ -191,28 +216,28 @@ class DeviceUnit:
         self.settle(ended)
         return bool(ended)
 
-    def _serve(self, link: Link) -> None:
-        """Receive, send what comes next, then settle; until told to stop."""
-        while True:
-            messages = link.receive(self._patience_s())
-            with self._lock:
-                now_ms = self._worker.now_ms()
-                ended = [e for message in messages for e in self.core.receive(message, now_ms)]
-                self.send_plan()
-                self._changed.notify_all()
-            for message in messages:
-                if isinstance(message, Ready | Refused):
-                    self._report(message)
-            self.settle(ended)
-            if self._is_over():
-                link.send(Stop())
-                return
+    def _serve(self, link: Link) -> bool:
+        """Receive, send what comes next, then settle; False once the process was told to stop."""
+        messages = link.receive(self._patience_s())
+        with self._lock:
+            now_ms = self._worker.now_ms()
+            ended = [e for message in messages for e in self.core.receive(message, now_ms)]
+            self.send_plan()
+            self._changed.notify_all()
+        for message in messages:
+            if isinstance(message, Ready | Refused):
+                self._report(message)
+        self.settle(ended)
+        if self._is_over():
+            link.send(Stop())
+            return False
+        return True
 
     def _patience_s(self) -> float:
         look_again_ms = self.core.look_again_ms
         if look_again_ms is not None:
             return max(0.0, (look_again_ms - self._worker.now_ms()) / 1000)
-        return RETRY_SETTLE_S if self.unsettled else _IDLE_S
+        return min(_IDLE_S, self._loop.delay_s()) if self.unsettled else _IDLE_S
 
     def _report(self, message: Ready | Refused) -> None:
         lane = self.core.lanes.get(message.lane)
@@ -226,7 +251,14 @@ class DeviceUnit:
 
     def send_plan(self) -> None:
         """Send what the core wants sent; the lock is held."""
-        self.send(self.core.plan(self._worker.now_ms()))
+        before = self.core.running
+        messages = self.core.plan(self._worker.now_ms())
+        if self.core.running is before:
+            self.send(messages)
+        else:
+            self._context.faults.reach("worker.before_run")
+            self.send(messages)
+            self._context.faults.reach("worker.while_running")
 
     def send(self, messages: list[Message]) -> None:
         """Send to the device process if it runs; the lock is held."""
@@ -238,7 +270,7 @@ class DeviceUnit:
                 link.send(message)
         except ChannelClosedError:
             # The receiving thread finds the channel closed as well and starts anew.
-            return
+            self.core.suspects.acquit()
 
     # Settling; on the device thread.
 
@@ -246,11 +278,14 @@ class DeviceUnit:
         """Write answers and failures; what the server refuses is kept and tried again."""
         with self._lock:
             batch = self.unsettled + ended
-            self.unsettled = []
-            self.settling = len(batch)
-        if not batch:
+            is_due = bool(batch) and self._loop.delay_s() == 0
+            self.unsettled = [] if is_due else batch
+            self.settling = len(batch) if is_due else 0
+            self.core.unsettled_rows = len(self.unsettled)
+        if not is_due:
+            self._loop.passed()
             return
-        left = self._settler.settle(batch)
+        left, errors = self._settler.settle(batch)
         unsettled = {one.held.number for one in left}
         with self._lock:
             self.core.forget_settled(one.held for one in batch if one.held.number not in unsettled)
@@ -258,6 +293,10 @@ class DeviceUnit:
             self.unsettled = left + self.unsettled
             self.core.unsettled_rows = len(self.unsettled)
             self._changed.notify_all()
+        for error in errors:
+            self._loop.failed(error)
+        if not errors:
+            self._loop.worked()
 
     def hand_over(self, ended: list[Ended]) -> None:
         """Have the device thread settle what ended elsewhere."""
@@ -315,6 +354,8 @@ class DeviceUnit:
     def kill(self, reason: str) -> None:
         """End the device process, if it runs."""
         if self.link is not None:
+            # Its last words may still come; what they lead to must not be sent to the dead.
+            self.core.device_up = False
             self.link.kill(reason)
 
     def wake(self) -> None:

@@ -4,9 +4,12 @@ import threading
 from collections.abc import Callable, Mapping
 
 from ..broker import fleet
-from ..broker.interface import Executor
-from ..service.clock import Clock
+from ..broker.interface import COMMAND_TIMEOUT_S, Executor
+from ..service.back_off import LONGEST_S, BackOff
+from ..service.watchdog import Pace
+from ..wire.errors import ServerError
 from ..wire.keys import ModelKeys
+from .context import WorkerContext
 
 Announcement = Mapping[str, str]
 
@@ -16,22 +19,28 @@ class Heart:
 
     `announce` and `withdraw` may be called from any thread; the rest belongs to the heart's own.
     After a beat went through for all models, `on_beat` gets the moment before it was sent, which
-    is when the lease began anew.
+    is when the lease began anew. `stopping` ends it.
     """
 
     def __init__(
         self,
         executor: Executor,
-        clock: Clock,
+        context: WorkerContext,
         worker: str,
-        lease_ms: int,
+        stopping: threading.Event,
         on_beat: Callable[[float], None],
     ) -> None:
         self._executor = executor
-        self._clock = clock
+        self._clock = context.clock
+        self._faults = context.faults
         self._worker = worker
+        self._stopping = stopping
+        self._beat_s = context.settings.beat_ms / 1000
+        # Never slower than the beat, or peers would bury it right after the server's return.
+        pace = Pace(back_off=BackOff(longest_s=min(self._beat_s, LONGEST_S)), goes_first=True)
+        self._loop = context.watchdog.watch("heart", COMMAND_TIMEOUT_S, pace)
         # The hash outlives a few missed beats; whether a worker is alive is for the counter to say.
-        self._ttl_ms = 3 * lease_ms
+        self._ttl_ms = 3 * context.settings.lease_ms
         self._on_beat = on_beat
         self._lock = threading.Lock()
         self._wanted: dict[ModelKeys, Announcement] = {}  # guarded by _lock
@@ -63,13 +72,41 @@ class Heart:
         """Whether the worker is among the living of a model; before that it may not take."""
         return model in self._models
 
-    def wait_s(self, timeout_s: float) -> None:
-        """Wait for the next beat, less where something new is to be announced."""
-        self._again.wait(timeout_s)
-        self._again.clear()
+    def run(self) -> None:
+        """Beat until the worker stops or is fenced; at once where something is to be announced."""
+        try:
+            while (pause_s := self.step()) is not None:
+                if self._again.wait(pause_s):
+                    self._again.clear()
+                    self._loop.hurry()
+        finally:
+            self.close()
+
+    def step(self) -> float | None:
+        """Beat once, if the server lets us; see `Stepped`.
+
+        Raises:
+            ServerError: trying again would not help.
+        """
+        if self._stopping.is_set() or self.fenced.is_set():
+            return None
+        if (delay_s := self._loop.delay_s()) > 0:
+            return delay_s
+        try:
+            self._faults.reach("worker.before_beat")
+            self.beat_once()
+        except ServerError as error:
+            self._loop.failed(error)
+            return self._loop.delay_s()
+        self._loop.worked()
+        return self._beat_s
+
+    def close(self) -> None:
+        """End the watch over the beat; the connection is for `leave_all`."""
+        self._loop.end()
 
     def stop(self) -> None:
-        """Make `wait_s` return."""
+        """Have `run` look at once whether it is over."""
         self._again.set()
 
     def beat_once(self) -> None:

@@ -13,9 +13,11 @@ from typing import Any, Protocol
 
 from ..broker import fleet, requests
 from ..broker.commands import Command
-from ..broker.errors import FencedError
+from ..broker.errors import FencedError, NoGroupError, UnusableKeyError
 from ..broker.interface import Executor
 from ..broker.requests import Entry
+from ..service.fault_points import FaultPoints
+from ..service.watchdog import Loop
 from ..wire.deployment import VersionRecord
 from ..wire.errors import ErrorBody, ServerError
 from ..wire.keys import ModelKeys
@@ -27,7 +29,6 @@ from .stream_order import StreamOrder, placement_of
 BELL_TIMEOUT_S = 1.0
 # A version that is full now may have room before the others' bells ring.
 _CROWDED_BELL_S = 0.05
-_RETRY_S = 0.2
 _REREAD_COUNT = 64
 
 Taken = list[tuple[str, list[Entry]]]
@@ -47,6 +48,7 @@ class Desk(Protocol):
     name: str
     stopping: threading.Event
     taking: bool
+    doubts: int
 
     def offer(self, model: str, *, wait: bool) -> Offer:
         """Lanes of a model that may take, if need be waited for a while; perhaps none."""
@@ -72,6 +74,9 @@ class Desk(Protocol):
     def fence(self) -> None:
         """This worker is not among the living any more."""
 
+    def doubt(self) -> None:
+        """An answer was lost that may have handed entries to us."""
+
     def report_outage(self, error: ServerError) -> None:
         """The server gave no answer, or an error."""
 
@@ -80,32 +85,67 @@ class Intake:
     """Takes entries of one model on a connection of its own."""
 
     def __init__(
-        self, desk: Desk, keys: ModelKeys, executor: Executor, over: threading.Event
+        self,
+        desk: Desk,
+        keys: ModelKeys,
+        executor: Executor,
+        over: threading.Event,
+        loop: Loop,
+        faults: FaultPoints,
     ) -> None:
         self._desk = desk
         self._keys = keys
         self._executor = executor
         self._over = over
+        self._loop = loop
+        self._faults = faults
         self._orders: dict[str, tuple[tuple[int, ...], StreamOrder]] = {}
         self._left_behind = True  # a take may have left something: look without waiting
-        self._in_doubt = False  # an answer was lost: entries may be pending that we do not hold
+        # Version → how many doubts of the worker's were settled: an answer that was lost may have
+        # handed us entries that we do not hold.
+        self._settled: dict[str, int] = {}
 
     def run(self) -> None:
         """Take until the worker stops taking or the model is not wanted any more."""
+        try:
+            while (pause_s := self.step()) is not None:
+                if pause_s:
+                    self._desk.stopping.wait(pause_s)
+        finally:
+            self.close()
+
+    def step(self) -> float | None:
+        """Wait for a bell and take once; see `Stepped`.
+
+        Raises:
+            ServerError: trying again would not help.
+        """
         desk = self._desk
-        with self._executor:
-            while desk.taking and not desk.stopping.is_set() and not self._over.is_set():
-                try:
-                    self._turn()
-                except FencedError:
-                    # Of a model that was undeployed meanwhile, the worker has taken its own leave.
-                    if not self._over.is_set() and not self._is_gone():
-                        desk.fence()
-                    return
-                except ServerError as error:
-                    self._in_doubt = True
-                    desk.report_outage(error)
-                    desk.stopping.wait(_RETRY_S)
+        if not desk.taking or desk.stopping.is_set() or self._over.is_set():
+            return None
+        if (delay_s := self._loop.delay_s()) > 0:
+            return delay_s
+        try:
+            was_asked = self._turn()
+        except FencedError:
+            # Of a model that was undeployed meanwhile, the worker has taken its own leave.
+            if not self._over.is_set() and not self._is_gone():
+                desk.fence()
+            return None
+        except ServerError as error:
+            desk.doubt()
+            self._loop.failed(error)
+            return self._loop.delay_s()
+        if was_asked:
+            self._loop.worked()
+        else:
+            self._loop.passed()
+        return 0.0
+
+    def close(self) -> None:
+        """End the watch, and the connection."""
+        self._loop.end()
+        self._executor.close()
 
     def _is_gone(self) -> bool:
         """Whether the model was undeployed, so that nobody is among its living any more."""
@@ -115,17 +155,16 @@ class Intake:
             self._desk.report_outage(error)
             return False
 
-    def _turn(self) -> None:
+    def _turn(self) -> bool:
+        """Take once where there is room; returns whether the server was asked for entries."""
         offer = self._desk.offer(self._keys.model, wait=False)
         if not offer.lanes:
             # Full: peers should know what is inside before we wait for room.
             self._executor.run_all(self._desk.inside_note(self._keys))
             offer = self._desk.offer(self._keys.model, wait=True)
         if not offer.lanes:
-            return
-        if self._in_doubt:
-            self._take_again([lane for lane, _ in offer.lanes])
-            self._in_doubt = False
+            return False
+        self._settle_doubts([lane for lane, _ in offer.lanes])
         commands: list[Command[Any]] = [*self._desk.inside_note(self._keys)]
         if not self._left_behind:
             commands.append(self._wait(offer))
@@ -144,6 +183,7 @@ class Intake:
                 self._hold(lane, room, streams, taken)
         if faults:
             raise faults[0]
+        return True
 
     def _wait(self, offer: Offer) -> Command[bool]:
         bells = [self._keys.bell(lane.version) for lane, _ in offer.lanes]
@@ -156,6 +196,7 @@ class Intake:
         self._order(lane.record).note(asked, newest, self._desk.server_now_ms())
         if not entries:
             return
+        self._faults.reach("worker.after_take")
         weight_max = requests.weight_max(lane.record)
         self._left_behind |= sum(min(e.rows, weight_max) for _, e in entries) >= room
         self._hand_over(lane, entries)
@@ -184,15 +225,22 @@ class Intake:
                     self._desk.report_unreadable(f"{stream} {entry_id.decode()}: {error}")
         return entries
 
+    def _settle_doubts(self, lanes: Sequence[Lane]) -> None:
+        doubts = self._desk.doubts
+        behind = [lane for lane in lanes if self._settled.get(lane.version, 0) != doubts]
+        if behind:
+            self._take_again(behind)
+            self._settled.update((lane.version, doubts) for lane in behind)
+
     def _take_again(self, lanes: Sequence[Lane]) -> None:
         """Hold what the server has handed to us in an answer that never came."""
         for lane in lanes:
             for stream in fleet.queue_streams(self._keys, lane.record):
-                lost = [
-                    entry
-                    for entry in self._pending(stream)
-                    if not self._desk.is_held(stream, entry[0])
-                ]
+                try:
+                    pending = self._pending(stream)
+                except (NoGroupError, UnusableKeyError):
+                    continue  # what was pending went with it; routers tell, and make it anew
+                lost = [entry for entry in pending if not self._desk.is_held(stream, entry[0])]
                 if lost:
                     self._hand_over(lane, self._read([(stream, lost)]))
 

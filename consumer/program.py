@@ -6,24 +6,26 @@ import threading
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from os import getpid
+from random import Random
 
 import orjson
 
 from ..broker import fleet
-from ..broker.errors import DeniedError
-from ..broker.interface import Broker, Executor
+from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor
 from ..broker.redis_broker import RedisBroker
 from ..service.clock import Clock
 from ..service.events import Events
+from ..service.fault_points import FaultPoints
 from ..service.identity import new_worker_name
-from ..service.lifecycle import StopSignal, guarded_thread
+from ..service.lifecycle import StopSignal, Thread
 from ..service.outage import Outage
 from ..service.settings import Settings
+from ..service.watchdog import Watchdog
 from ..wire.deployment import Deployment, VersionRecord
 from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys
 from .closed import ClosedWatch
-from .context import OpenLink, WorkerContext
+from .context import Devices, WorkerContext
 from .device_command import device_command
 from .environment import Interpreters
 from .held import Lane
@@ -47,18 +49,22 @@ class ConsumerProgram:
         clock: Clock,
         *,
         broker: Broker | None = None,
-        open_link: OpenLink | None = None,
-        versions_apart: bool = False,
+        devices: Devices | None = None,
+        faults: FaultPoints | None = None,
     ) -> None:
         """See `WorkerContext`; what is None is made as the settings say."""
+        devices = devices or Devices(
+            open_link=lambda python: DeviceLink(device_command(settings, python))
+        )
         self._context = WorkerContext(
             settings=settings,
             events=events,
             clock=clock,
-            outage=Outage(events, clock),
+            watchdog=Watchdog(events, clock, Outage(events, clock), Random()),  # noqa: S311
             broker=broker or RedisBroker(settings.redis_url),
-            open_link=open_link or (lambda python: DeviceLink(device_command(settings, python))),
-            versions_apart=versions_apart,
+            open_link=devices.open_link,
+            versions_apart=devices.versions_apart,
+            faults=faults or FaultPoints(),
         )
 
     def run(self, stop: StopSignal, on_ready: OnReady) -> int:
@@ -75,7 +81,8 @@ class ConsumerProgram:
             events.emit("worker.stopped", worker=name, reason=outcome.value)
             if outcome is Outcome.STOPPED:
                 return 0
-            events.emit("worker.fenced", worker=name)
+            if outcome is Outcome.FENCED:
+                events.emit("worker.fenced", worker=name)
             if keeper.was_ready:
                 on_ready = _ready_already
 
@@ -94,11 +101,14 @@ class Keeper:
         self._patterns = [pattern.strip() for pattern in self._context.settings.models.split(",")]
         self._lanes: dict[tuple[str, str], Lane] = {}
         self._interpreters = Interpreters(self._context.settings.cache)
-        self._intakes: dict[str, tuple[threading.Thread, threading.Event]] = {}
+        self._intakes: dict[str, tuple[Thread, threading.Event]] = {}
         self._executor = worker.connect("keeper")
         self._recovery = Recovery(worker, self._executor, self._context)
         self._closed = ClosedWatch(worker, self._executor, self._context.settings.namespace)
         self._deployments: dict[str, Deployment] = {}
+        self._next_refresh_ms = 0.0
+        self._loop = self._context.watchdog.watch("keeper", COMMAND_TIMEOUT_S)
+        self._is_stranded = False  # it held requests of a version that cannot be loaded here
         self._has_looked = False  # at the deploy records
         self._nonces: dict[str, str] = {}
         self._unreadable: dict[str, str] = {}  # records that were reported
@@ -110,52 +120,97 @@ class Keeper:
             DeniedError: the server does not let us in.
             Exception: whatever a thread of the worker died of.
         """
-        worker = self._worker
-        worker.start()
-        self._context.events.emit("worker.started", worker=worker.name)
-        next_refresh_ms = 0.0
+        self.start()
         try:
-            while not self._is_over(stop):
-                now_ms = worker.now_ms()
-                if now_ms >= next_refresh_ms:
-                    next_refresh_ms = now_ms + self._context.settings.refresh_ms
-                    self._guarded(lambda: self._refresh(self._executor))
-                self._recovery.tick(self._deployments, list(self._lanes.values()))
-                self._guarded(lambda: self._closed.tick(self._deployments, worker.now_ms()))
-                worker.watch_limits()
-                self._report_ready()
+            while not (stop.is_set() or self.is_over):
+                self.tick()
                 stop.wait(_TICK_S)
-            stop_at_ms = worker.now_ms() + self._context.settings.grace_ms
-            self._end_intakes()
-            if not worker.heart.fenced.is_set() and worker.failure is None:
-                worker.drain(stop_at_ms)
+            self.wind_up()
         finally:
-            worker.stop()
-            self._executor.close()
-        if worker.failure is not None:
-            raise worker.failure
-        return Outcome.FENCED if worker.heart.fenced.is_set() else Outcome.STOPPED
+            self.close()
+        return self.outcome()
 
-    def _is_over(self, stop: StopSignal) -> bool:
-        worker = self._worker
-        return stop.is_set() or worker.heart.fenced.is_set() or worker.failure is not None
+    def start(self) -> None:
+        """Begin the worker's life."""
+        self._worker.start()
+        self._context.events.emit("worker.started", worker=self._worker.name)
 
-    def _guarded(self, action: Callable[[], bool]) -> None:
-        """Run an action of the keeper, which says whether the server was asked.
+    def tick(self) -> None:
+        """Do what is due now: follow the records, recover, watch limits and loops.
 
-        A server that is away is reported once and waited for.
+        Raises:
+            DeniedError: the server does not let us in.
         """
-        try:
-            asked = action()
-        except DeniedError:
-            raise
-        except ServerError as error:
-            self._context.outage.begins(error)
-        else:
-            if asked:
-                self._context.outage.ends()
+        if self._loop.delay_s() == 0:
+            self._ask_server()
+        self._worker.watch_limits()
+        self._give_back_stranded()
+        self._report_ready()
+        self._context.watchdog.look()
 
-    def _refresh(self, executor: Executor) -> bool:
+    def _give_back_stranded(self) -> None:
+        """Let go of requests whose version cannot be loaded here any more.
+
+        An entry changes hands only where its owner leaves: the worker starts over as another.
+        """
+        for (model, version), lane in self._lanes.items():
+            if lane.refusal and lane.held_rows:
+                self._worker.drop_lane(lane)
+                self._is_stranded = True
+                self._context.events.emit("lane.stranded", model=model, version=version)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the worker cannot go on as the one that it is."""
+        is_fenced = self._worker.heart.fenced.is_set()
+        return is_fenced or self._is_stranded or self._worker.failure is not None
+
+    def wind_up(self) -> None:
+        """Take nothing more, and finish what is held as long as the grace period lasts."""
+        worker = self._worker
+        self._loop.end()
+        stop_at_ms = worker.now_ms() + self._context.settings.grace_ms
+        self._end_intakes()
+        if not worker.heart.fenced.is_set() and worker.failure is None:
+            worker.drain(stop_at_ms)
+
+    def close(self) -> None:
+        """End all threads, and leave."""
+        self._loop.end()
+        self._worker.stop()
+        self._executor.close()
+
+    def outcome(self) -> Outcome:
+        """How the worker's life ended.
+
+        Raises:
+            Exception: whatever a thread of it died of.
+        """
+        if self._worker.failure is not None:
+            raise self._worker.failure
+        if self._worker.heart.fenced.is_set():
+            return Outcome.FENCED
+        return Outcome.STRANDED if self._is_stranded else Outcome.STOPPED
+
+    def _ask_server(self) -> None:
+        now_ms, loop = self._worker.now_ms(), self._loop
+        is_due = now_ms >= self._next_refresh_ms
+        try:
+            if is_due:
+                self._refresh(self._executor)
+                self._next_refresh_ms = now_ms + self._context.settings.refresh_ms
+            self._recovery.tick(self._deployments, list(self._lanes.values()))
+            was_asked = self._closed.tick(self._deployments, now_ms) or is_due
+        except ServerError as error:
+            self._next_refresh_ms = 0.0
+            loop.failed(error)
+        else:
+            if was_asked:
+                loop.worked()
+            else:
+                loop.passed()
+
+    def _refresh(self, executor: Executor) -> None:
         self._worker.measure_server_offset(executor)
         namespace = self._context.settings.namespace
         names = [
@@ -176,7 +231,6 @@ class Keeper:
         self._match_lanes(deployments)
         self._announce(deployments)
         self._has_looked = True
-        return True
 
     def _read_record(self, model: str, raw: Mapping[str, bytes]) -> Deployment | None:
         """The deploy record of a model; one that cannot be read concerns no other model."""
@@ -241,6 +295,7 @@ class Keeper:
         return {
             "lanes": orjson.dumps(states).decode(),
             "device": self._context.settings.device,
+            "stalled": ", ".join(self._context.watchdog.stalled),
             "host": socket.gethostname(),
             "pid": str(getpid()),
             "room": str(sum(2 * lane.record.limits.max_batch_size for lane in lanes)),
@@ -249,9 +304,8 @@ class Keeper:
     def _start_intake(self, keys: ModelKeys) -> None:
         over = threading.Event()
         worker = self._worker
-        thread = guarded_thread(
-            f"intake {keys.model}", lambda: worker.run_intake(keys, over), worker.fail
-        )
+        intake = worker.make_intake(keys, over)
+        thread = self._context.make_thread(f"intake {keys.model}", intake, worker.fail)
         self._intakes[keys.model] = (thread, over)
         thread.start()
 

@@ -9,7 +9,7 @@ from random import Random
 from typing import Protocol
 
 from ..broker import fleet, requests
-from ..broker.errors import DeniedError
+from ..broker.errors import FencedError
 from ..broker.interface import Executor
 from ..broker.requests import Recovered
 from ..wire.deployment import Deployment
@@ -41,6 +41,12 @@ class Heir(Protocol):
     """What recovery needs of the worker that takes over."""
 
     name: str
+
+    def is_fresh(self) -> bool:
+        """Whether the heir's own beat went through of late."""
+
+    def doubt(self) -> None:
+        """An answer was lost that may have handed entries to us."""
 
     def room_for_lost(self, lane: Lane) -> int:
         """Rows that the lane may take over now."""
@@ -81,7 +87,7 @@ class Recovery:
         A server that fails interrupts the watch: nothing seen before proves a death any more.
 
         Raises:
-            DeniedError: the server does not let us in.
+            ServerError: the server failed.
         """
         now_ms = self._heir.now_ms()
         if now_ms < self._next_ms:
@@ -90,12 +96,13 @@ class Recovery:
             peers, lost = self.look(list(deployments))
             for model, gone in lost.items():
                 self._take_over_model(deployments[model], lanes, gone)
-        except DeniedError:
-            raise
-        except ServerError as error:
+        except FencedError:
             peers = 0
+            self._watch.interrupt()  # the heart finds out what it means
+        except ServerError:
             self._watch.interrupt()
-            self._context.outage.begins(error)
+            self._heir.doubt()
+            raise
         round_ms = min(self._recover_ms, round_of(self._beat_ms, peers))
         self._next_ms = now_ms + round_ms * self._jitter.uniform(0.8, 1.0)
 
@@ -107,6 +114,10 @@ class Recovery:
         Raises:
             ServerError: the server failed.
         """
+        if not self._heir.is_fresh():
+            # Where our own beat does not get through (a full disk, no replicas), nobody's may.
+            self._watch.interrupt()
+            return 0, {}
         keys = [ModelKeys(self._namespace, model) for model in models]
         answers = self._executor.run_all(
             [
@@ -125,6 +136,7 @@ class Recovery:
         gone = {key.model: names for key, names in zip(keys, lost, strict=True) if names}
         dead = self._watch.look(counters, self._heir.now_ms(), answers[0].run_id)
         for (key, worker), counter in dead.items():
+            self._context.faults.reach("worker.before_bury")
             if self._executor.run(fleet.bury(key, worker, counter)):
                 gone.setdefault(key.model, []).append(worker)
                 self._context.events.emit("worker.buried", worker=worker, model=key.model)
@@ -144,6 +156,7 @@ class Recovery:
             for lane in lanes:
                 if lane.model == deployment.model:
                     self._take_over_lane(keys, lane, gone)
+            self._context.faults.reach("worker.before_retire")
             if self._executor.run(fleet.retire(keys, gone, streams)):
                 self._context.events.emit("worker.forgotten", worker=gone, model=keys.model)
 
@@ -159,6 +172,7 @@ class Recovery:
                 if (entry := self._read(stream, found)) is not None
             ]
             if entries:
+                self._context.faults.reach("worker.after_recover")
                 self._hand_over(keys, lane, entries)
                 self._context.events.emit(
                     "worker.took_over", worker=gone, model=keys.model, count=len(entries)

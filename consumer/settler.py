@@ -43,15 +43,18 @@ class Settler:
         """Close the connection."""
         self._executor.close()
 
-    def settle(self, ended: Sequence[Ended]) -> list[Ended]:
-        """Settle requests; returns those that the server would not take, to be tried again."""
+    def settle(self, ended: Sequence[Ended]) -> tuple[list[Ended], list[ServerError]]:
+        """Settle requests; returns those that the server would not take, and why."""
         by_model: dict[str, list[Ended]] = {}
         for one in ended:
             by_model.setdefault(one.held.lane.model, []).append(one)
         left: list[Ended] = []
+        errors: list[ServerError] = []
         for model, some in by_model.items():
-            left += self._settle_model(self._keys_of(model), some)
-        return left
+            unsettled, error = self._settle_model(self._keys_of(model), some)
+            left += unsettled
+            errors += [] if error is None else [error]
+        return left, errors
 
     def _keys_of(self, model: str) -> ModelKeys:
         keys = self._keys.get(model)
@@ -60,7 +63,9 @@ class Settler:
             self._keys[model] = keys
         return keys
 
-    def _settle_model(self, keys: ModelKeys, ended: Sequence[Ended]) -> list[Ended]:
+    def _settle_model(
+        self, keys: ModelKeys, ended: Sequence[Ended]
+    ) -> tuple[list[Ended], ServerError | None]:
         over, again = self._divide(ended)
         left = {one.held.number: one for one in (*over, *(one for one, _ in again))}
         try:
@@ -70,8 +75,8 @@ class Settler:
                 self._park(keys, one, delay_ms)
                 del left[one.held.number]
         except ServerError as error:
-            self._worker.context.outage.begins(error)
-        return list(left.values())
+            return list(left.values()), error
+        return list(left.values()), None
 
     def _divide(self, ended: Sequence[Ended]) -> tuple[list[Ended], list[tuple[Ended, int]]]:
         """What is over for good, and what runs again, with its pause."""
@@ -95,7 +100,9 @@ class Settler:
         at = 0
         for some in requests.split_finish(items):
             finish = requests.finish(keys, worker.name, some)
+            worker.context.faults.reach("worker.before_finish")
             outcomes = self._executor.run_all([finish, *worker.inside_note(keys)])[0]
+            worker.context.faults.reach("worker.after_finish")
             for one, outcome in zip(ended[at : at + len(some)], outcomes, strict=True):
                 if outcome is Finished.KEPT:
                     worker.context.events.emit(
@@ -108,6 +115,7 @@ class Settler:
     def _park(self, keys: ModelKeys, one: Ended, delay_ms: int) -> None:
         held = one.held
         bell = keys.bell(held.lane.version)
+        self._worker.context.faults.reach("worker.before_park")
         self._executor.run(later.retry(keys, self._worker.name, held.entry, bell, delay_ms))
         self._worker.context.events.emit(
             "request.retried", model=keys.model, attempt=held.entry.attempt, delay_ms=delay_ms

@@ -54,6 +54,10 @@ class Suspects:
         self._together = []
         return list(self._inside)
 
+    def acquit(self) -> None:
+        """What was sent last did not arrive: nobody inside is known to be a culprit."""
+        self._is_alone = False
+
     def lose(self) -> Held | None:
         """The device process is lost: the culprit, if one was alone inside."""
         culprit = self._inside[0] if self.is_alone else None

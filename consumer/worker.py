@@ -13,20 +13,20 @@ from pathlib import Path
 
 from ..broker import fleet
 from ..broker.commands import Command
-from ..broker.interface import Executor
-from ..service.lifecycle import guarded_thread
+from ..broker.interface import COMMAND_TIMEOUT_S, Executor, blocking_timeout_s
 from ..wire.deployment import VersionRecord
 from ..wire.errors import ErrorBody, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.work import WorkEntry
 from .blobs import Placed
 from .context import WorkerContext
-from .device_unit import JOIN_S, RETRY_SETTLE_S, DeviceUnit, UnitKey
+from .device_unit import JOIN_S, DeviceUnit, UnitKey
 from .heart import Heart
 from .held import Lane, Placement, RecoveredEntry
 from .intake import BELL_TIMEOUT_S, Intake, Offer
 
 _ROOM_WAIT_S = 1.0
+_DRAIN_LOOK_S = 0.2
 
 
 class Outcome(Enum):
@@ -34,6 +34,7 @@ class Outcome(Enum):
 
     STOPPED = "stopped"
     FENCED = "fenced"
+    STRANDED = "stranded"
 
 
 class Worker:
@@ -54,16 +55,14 @@ class Worker:
         self.on_hold: frozenset[str] = frozenset()  # models of which nothing is taken; replaced
         self.server_offset_ms = 0.0  # server time minus monotonic time
         self.failure: BaseException | None = None
+        self.doubts = 0  # guarded by lock
         self._leaving: list[DeviceUnit] = []  # the keeper's
         self._batches = count(1)  # guarded by lock
         self._fresh_until_ms = 0.0  # guarded by lock; after it nothing new is started
-        settings = context.settings
-        self.heart = Heart(
-            self.connect("beat"), context.clock, name, settings.lease_ms, self._note_beat
-        )
-        self._heart_thread = guarded_thread("heart", self._heart_loop, self.fail)
+        self.heart = Heart(self.connect("beat"), context, name, self.stopping, self._note_beat)
+        self._heart_thread = context.make_thread("heart", self.heart, self.fail)
 
-    def connect(self, purpose: str, timeout_s: float = 10.0) -> Executor:
+    def connect(self, purpose: str, timeout_s: float = COMMAND_TIMEOUT_S) -> Executor:
         """A connection of this worker's for one thread."""
         return self.context.broker.connect(f"{self.name}-{purpose}", timeout_s)
 
@@ -83,17 +82,6 @@ class Worker:
         self._heart_thread.start()
 
     # Heart.
-
-    def _heart_loop(self) -> None:
-        beat_s = self.context.settings.beat_ms / 1000
-        while not self.stopping.is_set() and not self.heart.fenced.is_set():
-            try:
-                self.heart.beat_once()
-            except ServerError as error:
-                self.context.outage.begins(error)
-            else:
-                self.context.outage.ends()
-            self.heart.wait_s(beat_s)
 
     def _note_beat(self, began_ms: float) -> None:
         with self.lock:
@@ -156,9 +144,11 @@ class Worker:
 
     # The desk of the intake threads.
 
-    def run_intake(self, keys: ModelKeys, over: threading.Event) -> None:
-        """Take entries of one model until told to stop; on a thread of its own."""
-        Intake(self, keys, self.connect("take", BELL_TIMEOUT_S + 10.0), over).run()
+    def make_intake(self, keys: ModelKeys, over: threading.Event) -> Intake:
+        """What takes entries of one model until told to stop; for a thread of its own."""
+        executor = self.connect("take", blocking_timeout_s(BELL_TIMEOUT_S))
+        loop = self.context.watchdog.watch(f"intake {keys.model}", BELL_TIMEOUT_S)
+        return Intake(self, keys, executor, over, loop, self.context.faults)
 
     def offer(self, model: str, *, wait: bool) -> Offer:
         """Lanes of a model that may take, if need be waited for up to a second."""
@@ -252,6 +242,15 @@ class Worker:
         """This worker is not among the living any more; the keeper ends it."""
         self.heart.fenced.set()
 
+    def doubt(self) -> None:
+        """An answer was lost that may have handed entries to us: intake is to look."""
+        with self.lock:
+            self.doubts += 1
+
+    def is_fresh(self) -> bool:
+        """Whether our own beat went through of late."""
+        return self.now_ms() <= self._fresh_until_ms
+
     def report_outage(self, error: ServerError) -> None:
         """The server gave no answer, or an error."""
         self.context.outage.begins(error)
@@ -266,6 +265,7 @@ class Worker:
 
     def drain(self, stop_at_ms: float) -> None:
         """Finish what is held, at the latest at `stop_at_ms`."""
+        self.context.faults.reach("worker.while_draining")
         with self.lock:
             while self._is_busy() and self.failure is None:
                 left_s = (stop_at_ms - self.now_ms()) / 1000
@@ -275,7 +275,7 @@ class Worker:
                     for unit in self.units:
                         unit.kill("it did not end within the grace period")
                     return
-                self.changed.wait(min(left_s, RETRY_SETTLE_S))
+                self.changed.wait(min(left_s, _DRAIN_LOOK_S))
 
     def _is_busy(self) -> bool:
         return any(unit.busy for unit in (*self.units, *self._leaving))

@@ -171,8 +171,8 @@ def _missing(error: ModuleNotFoundError, manifest: Manifest, place: CodePlace) -
     top = (error.name or "a module").partition(".")[0]
     if f"{top}.py" in manifest.files or f"{top}/__init__.py" in manifest.files:
         return f"it imports {top!r}: write `from . import {top}`, a version's files are one package"
-    for beside in (f"{top}.py", top) if place.shown_as is not None else ():
-        if (place.shown_as / beside).exists():
+    for beside in (f"{top}.py", top):
+        if place.shown_as is not None and (place.shown_as / beside).exists():
             return (
                 f"it imports {top!r}, which lies beside it: add --file {beside} and write "
                 f"`from . import {top}`, a version's files are one package"

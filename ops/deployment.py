@@ -170,6 +170,23 @@ def override(operator: Operator, model: str, changes: Mapping[str, Any]) -> Depl
     return Deployed(model=model, version=was.stable, epoch=epoch)
 
 
+def set_intake(operator: Operator, model: str, intake: str) -> Deployed:
+    """Open, hold or refuse the intake of a deployed model (`INTAKES`).
+
+    `hold`: requests are accepted and wait, workers take nothing. `refuse`: routers answer new ones
+    `unavailable`, workers finish what was accepted. Programs follow within their `refresh_ms`.
+
+    Raises:
+        CallerError: `unknown_model`.
+        ServerError: refused or unreachable; run it again.
+    """
+    keys = operator.keys(model)
+    stable = require_deployment(model, operator.deploy_hash(model)).stable
+    command = fleet.configure(keys, {"intake": intake.encode()}, (), operator.draw_nonce())
+    epoch = operator.executor.run(command)
+    return Deployed(model=model, version=stable, epoch=epoch)
+
+
 def draining_fields(was: Deployment, would_be: Deployment) -> dict[str, bytes]:
     """The fields that list which buckets drain, for each version where that changes."""
     found: dict[str, bytes] = {}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..broker import fleet
+from ..consumer.context import Devices
 from ..consumer.device_command import device_command
 from ..consumer.link import DeviceLink
 from ..consumer.program import ConsumerProgram
@@ -241,7 +242,10 @@ class DevelopmentWorker:
         self._around = around
         self._grace_s = settings.grace_ms / 1000
         self._program = ConsumerProgram(
-            settings, around.events, around.clock, open_link=open_link, versions_apart=True
+            settings,
+            around.events,
+            around.clock,
+            devices=Devices(open_link=open_link, versions_apart=True),
         )
         self._failure: BaseException | None = None
         self._thread = guarded_thread("worker", self._run, self._fail)

@@ -3,10 +3,15 @@
 import sys
 from pathlib import Path
 
+from ..broker.errors import codes_markdown
 from ..service.events import catalogue_markdown
 from ..wire.states import states_markdown
 
-DOCUMENTS = {"events.md": catalogue_markdown, "states.md": states_markdown}
+DOCUMENTS = {
+    "events.md": catalogue_markdown,
+    "server-errors.md": codes_markdown,
+    "states.md": states_markdown,
+}
 
 
 def draw(folder: Path) -> list[Path]:

@@ -6,12 +6,13 @@ from typing import Any
 
 import orjson
 
-from ..broker import requests
+from ..broker import fleet, requests
 from ..broker.blocking import BlockingExecutor
-from ..wire.keys import ModelKeys
+from ..wire.keys import ModelKeys, member
 from ..wire.limits import JOURNAL_LINES_MAX
 from ..wire.reply import Reply, decode_reply
 from ..wire.states import State
+from .open_requests import OpenRequest, open_requests
 
 _PAGE = 1000
 
@@ -24,6 +25,7 @@ class RequestView:
         model, tenant, id: which one.
         state: where it stands. One that no router has looked at yet is `unknown` too.
         deadline_ms: server time by which an open request is answered; None where it is not open.
+        open: where it lies while it is open.
         reply: the reply while it is kept.
         journal: its line in the journal; answers are only sampled there, errors always are.
     """
@@ -33,6 +35,7 @@ class RequestView:
     id: str
     state: State
     deadline_ms: float | None = None
+    open: OpenRequest | None = None
     reply: Reply | None = None
     journal: Mapping[str, Any] | None = field(default=None)
 
@@ -60,6 +63,7 @@ def view_request(
         id=request_id,
         state=state_of(deadline_ms, status, raw),
         deadline_ms=deadline_ms,
+        open=None if deadline_ms is None else _find_open(executor, keys, tenant, request_id),
         reply=None if raw is None else decode_reply(raw),
         journal=_find_line(executor, keys, tenant, request_id) if status is not None else None,
     )
@@ -72,6 +76,15 @@ def state_of(deadline_ms: float | None, status: str | None, reply: bytes | None)
     if deadline_ms is not None:
         return State.ACCEPTED
     return State.UNKNOWN if reply is None else State.REFUSED
+
+
+def _find_open(
+    executor: BlockingExecutor, keys: ModelKeys, tenant: str, request_id: str
+) -> OpenRequest | None:
+    deployment = executor.run(fleet.deployment(keys))
+    found = [] if deployment is None else open_requests(executor, keys, deployment)
+    wanted = member(tenant, request_id)
+    return next((one for one in found if one.member == wanted), None)
 
 
 def _find_line(

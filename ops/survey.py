@@ -20,12 +20,14 @@ class WorkerStatus:
     Attributes:
         name: its name.
         versions: version → what it says of it: `state`, and `reason` where it refused.
+        stalled: its loops that stand still, as text; empty where all go on.
         facts: everything else that it announced, as text.
     """
 
     name: str
     versions: Mapping[str, Mapping[str, Any]]
     facts: Mapping[str, str]
+    stalled: str = ""
 
     def state_of(self, version: str) -> str:
         """What the worker says of a version; `not loaded` where it says nothing."""
@@ -126,8 +128,9 @@ def read_worker(name: str, announcement: Mapping[str, bytes]) -> WorkerStatus:
         facts={
             field: value.decode(errors="replace")
             for field, value in sorted(announcement.items())
-            if field != "lanes"
+            if field not in ("lanes", "stalled")
         },
+        stalled=announcement.get("stalled", b"").decode(errors="replace"),
     )
 
 

@@ -5,25 +5,26 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
-from ..broker import fleet, requests
+from ..broker import requests
 from ..broker.commands import Command
-from ..broker.errors import TransientError, UnreachableError
 from ..broker.interface import Broker
 from ..wire.errors import BatchfleetError, ErrorKind, ProtocolError, RequestError, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.names import require_name
 from ..wire.reply import Reply, decode_reply
 from ..wire.states import State
-from .back_off import BackOff
 from .blobs import may_have_blobs, with_outputs
-from .errors import ClientClosedError, unknown_model
+from .errors import ClientClosedError, WaitTimeoutError, unknown_model
 from .ingress import Entry, Ingress, NotAddedError, check_added
 from .options import NO_OPTIONS, OptionFields, Options, RequestIds, patience_s
+from .pauses import Pauses
+from .recovery import Recovery
 from .removal import ReplyRemover
 from .result import Handle, HandleLike, Result, as_handle
 from .target import find_target
@@ -32,6 +33,7 @@ from .waits import Wait
 
 CONCURRENCY_MAX = 10_000
 _MODELS_MAX = 1024
+_OPEN_STATES = (State.SUBMITTED, State.ACCEPTED)
 # How many answers `map` holds back while the next one in order is still running.
 _AHEAD = 4
 
@@ -76,6 +78,7 @@ class AsyncClient:
             target.broker, "batchfleet-client-waiter", self._tenant, self._executor
         )
         self._remover = ReplyRemover(self._executor, self._tenant)
+        self._recovery = Recovery(self._executor)
         self._ingress = lru_cache(_MODELS_MAX)(self._open_ingress)
         self._is_closed = False
 
@@ -93,7 +96,7 @@ class AsyncClient:
                 array, list of numbers or list of texts. A list of numbers takes the datatype of the
                 model's signature; an array must have it.
             fields: `id`, `version`, `parameters`, `outputs`, `priority`, `timeout_ms`,
-                `result_ttl_ms`, `length`, `truncate`, `meta`, `traceparent` and `accept`; `Options`
+                `delay_ms`, `retries`, `result_ttl_ms`, `length`, `truncate`, `meta`, `traceparent` and `accept`; `Options`
                 explains each.
 
         Raises:
@@ -105,7 +108,7 @@ class AsyncClient:
         options = self._options.with_fields(fields)
         entry = self._prepare(model, inputs, options)
         added = await self._add(entry, options.patience_s)
-        return Handle(model, entry.request_id, added, options.timeout_ms)
+        return Handle(model, entry.request_id, added, options.whole_ms)
 
     async def result(self, handle: HandleLike, timeout_s: float | None = None) -> Result:
         """Wait for the answer to a submitted request.
@@ -144,7 +147,7 @@ class AsyncClient:
             await self._waiter.confirm(keys, entry.request_id, within_s)
         try:
             if (store := entry.store) is not None:
-                await self._twice(lambda: self._executor.run_packed(store), within_s)
+                await self._recovery.twice(lambda: self._executor.run_packed(store), within_s)
             self._executor.post(entry.add, wait.future, check_added)
             if options.id is not None:
                 self._waiter.look(wait, is_repeat=True)
@@ -153,8 +156,51 @@ class AsyncClient:
             except NotAddedError as failed:
                 reply = await self._add_again(failed.answer, entry, wait, within_s)
             return await self._hand_over(keys, reply)
+        except asyncio.CancelledError:
+            if options.id is None:  # else others may have joined the request
+                self._abandon(model, entry.request_id)
+            raise
         finally:
             self._waiter.forget(wait)
+
+    def _abandon(self, model: str, request_id: str) -> None:
+        """Take back a request that nobody waits for any more, so that it does not run in vain."""
+        with suppress(ServerError):  # then it runs in vain
+            self._executor.post(
+                self._ingress(model).pack_cancel(request_id),
+                asyncio.get_running_loop().create_future(),
+                lambda _, __: None,
+            )
+
+    async def cancel(self, handle: HandleLike, timeout_s: float = 5.0) -> State:
+        """Take a request back; its callers get the error `cancelled`.
+
+        Returns the state in which it is then: `cancelled`, or what was first. A batch that runs
+        already goes on to its end, but answers nobody. An id that nobody knows stays `unknown`, and
+        may be submitted later.
+
+        Args:
+            handle: of `submit`, or (model, id).
+            timeout_s: how long to wait for a router to do it.
+
+        Raises:
+            WaitTimeoutError: no router did it in time.
+            CallerError: `unknown_model`.
+            ServerError: the server refused, or cannot be reached.
+        """
+        known = as_handle(handle)
+        packed = self._ingress(known.model).pack_cancel(known.id)
+        pauses = Pauses()
+        try:
+            async with asyncio.timeout(timeout_s):
+                while (state := await self.status(known)) in _OPEN_STATES:
+                    # Again and again: another router may read this before it reads the request.
+                    if await self._executor.run_packed(packed) is None:
+                        raise unknown_model(self._keys_of(known), self._tenant)
+                    await pauses.pause()
+        except TimeoutError as error:
+            raise WaitTimeoutError(f"no router cancelled {known.id} in time") from error
+        return state
 
     async def poll(self, handle: HandleLike) -> Result | None:
         """The answer if it is there, else None; does not wait. Errors are those of `result`."""
@@ -269,7 +315,7 @@ class AsyncClient:
         return Ingress(ModelKeys(self._namespace, require_name("model", model)), self._tenant)
 
     async def _add(self, entry: Entry, within_s: float) -> bytes:
-        entry_id = await self._twice(lambda: self._send(entry), within_s)
+        entry_id = await self._recovery.twice(lambda: self._send(entry), within_s)
         if entry_id is None:
             raise await self._unknown_model(entry)
         return bytes(entry_id)
@@ -279,14 +325,6 @@ class AsyncClient:
             await self._executor.run_packed(entry.store)
         return await self._executor.run_packed(entry.add)
 
-    async def _twice(self, send: Callable[[], Awaitable[Any]], within_s: float) -> Any:
-        """What `send` returns, tried again where the connection broke."""
-        try:
-            return await send()
-        except ServerError as error:
-            await self._recover(error, within_s)
-            return await send()
-
     async def _add_again(
         self, answer: ServerError | None, entry: Entry, wait: Wait, within_s: float
     ) -> Reply:
@@ -295,22 +333,9 @@ class AsyncClient:
             raise await self._unknown_model(entry) from None
         self._waiter.renew(wait, within_s)
         if not wait.future.done():
-            await self._recover(answer, within_s)
+            await self._recovery.wait_for(answer, within_s)
             await self._add(entry, within_s)
         return await wait.future
-
-    async def _recover(self, error: ServerError, within_s: float) -> None:
-        """Return when a request may be added again, or raise where that would not help.
-
-        Whether it was added is unknown; added twice under one id, it still runs once.
-        """
-        if not isinstance(error, UnreachableError | TransientError):
-            raise error from None
-        if self._is_closed:
-            raise ClientClosedError("the client was closed") from None
-        if not self._executor.was_reachable:
-            raise error from None
-        await self._wait_until_reachable(within_s)
 
     async def _unknown_model(self, entry: Entry) -> RequestError:
         if entry.store is not None:
@@ -318,26 +343,6 @@ class AsyncClient:
                 requests.forget_blob(entry.keys, self._tenant, entry.request_id)
             )
         return unknown_model(entry.keys, self._tenant)
-
-    async def _wait_until_reachable(self, within_s: float) -> None:
-        back_off = BackOff()
-        try:
-            async with asyncio.timeout(within_s):
-                while True:
-                    await back_off.pause()
-                    if await self._is_reachable():
-                        return
-        except TimeoutError as error:
-            raise UnreachableError(f"no answer from the server for {within_s:g} s") from error
-
-    async def _is_reachable(self) -> bool:
-        try:
-            await self._executor.run(fleet.ping())
-        except (UnreachableError, TransientError):
-            if self._is_closed:
-                raise ClientClosedError("the client was closed") from None
-            return False
-        return True
 
     async def _read(self, *commands: Command[Any]) -> list[Any]:
         answers = await self._executor.run_each(commands)
@@ -361,6 +366,7 @@ class AsyncClient:
         if self._is_closed:
             return
         self._is_closed = True
+        self._recovery.close()
         await self._waiter.close()
         await self._remover.close()
         await self._executor.close()

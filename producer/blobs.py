@@ -15,18 +15,18 @@ from ..wire.reply import Reply
 from ..wire.request import Request
 
 
-def blob_ttl_ms(timeout_ms: int | None) -> int:
+def blob_ttl_ms(timeout_ms: int | None, delay_ms: int | None) -> int:
     """How long inputs must lie there: until no worker can want them any more.
 
     A client does not know what time-out the deployment gives a request that names none, so that
     inputs lie for the longest there is; a finished request has its inputs removed.
     """
-    return (timeout_ms or TIMEOUT_MS_MAX) + RESEND_WINDOW_MS + BLOB_MARGIN_MS
+    return (delay_ms or 0) + (timeout_ms or TIMEOUT_MS_MAX) + RESEND_WINDOW_MS + BLOB_MARGIN_MS
 
 
 def store_command(keys: ModelKeys, tenant: str, request: Request) -> Command[Any]:
     """What puts the inputs of a request under its blob key."""
-    ttl_ms = blob_ttl_ms(request.timeout_ms)
+    ttl_ms = blob_ttl_ms(request.timeout_ms, request.delay_ms)
     return requests.store_blob(keys, tenant, request.id, request.inputs, ttl_ms)
 
 

@@ -172,7 +172,7 @@ class Client:
                 array, list of numbers or list of texts. A list of numbers takes the datatype of the
                 model's signature; an array must have it.
             fields: `id`, `version`, `parameters`, `outputs`, `priority`, `timeout_ms`,
-                `result_ttl_ms`, `length`, `truncate`, `meta`, `traceparent` and `accept`;
+                `delay_ms`, `retries`, `result_ttl_ms`, `length`, `truncate`, `meta`, `traceparent` and `accept`;
                 `batchfleet.producer.options.Options` explains each.
 
         Raises:
@@ -194,6 +194,11 @@ class Client:
         """Where a request stands; see `AsyncClient.status`."""
         core = self._core()
         return core.run(core.client.status(handle))
+
+    def cancel(self, handle: HandleLike, timeout_s: float = 5.0) -> State:
+        """Take a request back; see `AsyncClient.cancel`."""
+        core = self._core()
+        return core.run(core.client.cancel(handle, timeout_s))
 
     @overload
     def map(

@@ -7,8 +7,11 @@
 Neither ends the request: it goes on in the fleet.
 """
 
+from ..broker.errors import OutOfMemoryError, UnwritableError
 from ..wire.errors import BatchfleetError, ErrorKind, RequestError
 from ..wire.keys import ModelKeys
+
+_UNWRITABLE_RETRY_MS = 1000
 
 
 class WaitTimeoutError(BatchfleetError):
@@ -29,3 +32,10 @@ def unknown_model(keys: ModelKeys, tenant: str) -> RequestError:
         f"{keys.model} is not deployed in namespace {keys.namespace} for tenant {tenant}; "
         f"`batchfleet deploy {keys.model}/VERSION`",
     )
+
+
+def unwritable(error: UnwritableError) -> RequestError:
+    """What a router would answer, were the server able to take its words."""
+    is_full = isinstance(error, OutOfMemoryError)
+    kind = ErrorKind.BUSY if is_full else ErrorKind.UNAVAILABLE
+    return RequestError.of(kind, str(error), retry_after_ms=_UNWRITABLE_RETRY_MS)

@@ -75,6 +75,10 @@ class Ingress:
         )
         return Entry(self.keys, request_id, add)
 
+    def pack_cancel(self, request_id: str) -> bytes:
+        """What takes a request back."""
+        return pack(requests.take_back(self.keys, self._tenant, request_id).parts)
+
     def _pack_large(self, request: Request) -> Entry:
         stored = store_command(self.keys, self._tenant, request)
         add = self._pack(points_to_blob(request))

@@ -31,6 +31,8 @@ class OptionFields(TypedDict, total=False):
     outputs: Sequence[str] | None
     priority: Priority
     timeout_ms: int | None
+    delay_ms: int | None
+    retries: int | None
     result_ttl_ms: int | None
     length: int | None
     truncate: Literal["end", "refuse"] | None
@@ -50,7 +52,9 @@ class Options:
         parameters: for the model.
         outputs: names of the outputs wanted; None = all.
         priority: before or after whom it is served.
-        timeout_ms: how long the fleet may take.
+        timeout_ms: how long the fleet may take, retries included.
+        delay_ms: how long the request waits first; its time-out begins after that.
+        retries: how often it runs again where the model fails on it, with growing pauses.
         result_ttl_ms: how long the reply is kept.
         length: tokens of the longest row, if known; saves the router an estimate.
         truncate: `end` cuts rows that are too long, `refuse` answers `too_long`.
@@ -65,6 +69,8 @@ class Options:
     outputs: Sequence[str] | None = None
     priority: Priority = "normal"
     timeout_ms: int | None = None
+    delay_ms: int | None = None
+    retries: int | None = None
     result_ttl_ms: int | None = None
     length: int | None = None
     truncate: Literal["end", "refuse"] | None = None
@@ -83,15 +89,22 @@ class Options:
         unknown = [name for name in fields if name not in _FIELDS]
         if unknown:
             raise TypeError(_unknown_option(unknown[0]))
-        wanted = fields.get("outputs")
-        if isinstance(wanted, str):  # a sequence of letters, to Python
-            return replace(self, **{**fields, "outputs": (wanted,)})
-        return replace(self, **fields)
+        changed = replace(self, **fields)
+        if isinstance(changed.outputs, str):  # a sequence of letters, to Python
+            return replace(changed, outputs=(changed.outputs,))
+        return changed
 
     @property
     def patience_s(self) -> float:
         """How long a caller waits who names no time of its own."""
-        return patience_s(self.timeout_ms)
+        return patience_s(self.whole_ms)
+
+    @property
+    def whole_ms(self) -> int | None:
+        """Delay and time-out together; None = the contract's default."""
+        if not self.delay_ms:
+            return self.timeout_ms
+        return self.delay_ms + (self.timeout_ms or TIMEOUT_MS_DEFAULT)
 
     def to_request(self, request_id: str, inputs: bytes, rows: int) -> Request:
         """The request entry; `inputs` are encoded in msgpack.
@@ -110,6 +123,8 @@ class Options:
             parameters=None if parameters is None else _encode_parameters(parameters),
             priority=self.priority,
             timeout_ms=self.timeout_ms,
+            delay_ms=self.delay_ms,
+            retries=self.retries,
             result_ttl_ms=self.result_ttl_ms,
             length=self.length,
             rows=rows if rows > 1 else None,

@@ -20,8 +20,8 @@ from ..wire.codec import is_whole_reply
 from ..wire.errors import ErrorKind, ProtocolError, RequestError, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.reply import Reply, decode_reply
-from .back_off import BackOff
 from .errors import ClientClosedError, WaitTimeoutError
+from .pauses import Pauses
 from .waits import Channel, Entry, Wait
 
 WAITS_MAX = 100_000
@@ -49,7 +49,7 @@ class Waiter:
         self._waits = 0
         self._asked: dict[Entry, None] = {}
         self._ask_event = asyncio.Event()
-        self._back_off = BackOff()
+        self._pauses = Pauses()
         # Set with the first channel: asking for it costs a call of the system each time.
         self._loop: asyncio.AbstractEventLoop
         self._sweeper: asyncio.TimerHandle | None = None
@@ -229,7 +229,7 @@ class Waiter:
             except (UnreachableError, TransientError) as error:
                 if not self._executor.was_reachable:
                     self._fail_unconfirmed(error)
-            await self._back_off.pause()
+            await self._pauses.pause()
 
     async def _check(self) -> None:
         """Read the keys that were asked for, and every `_CHECK_S` all."""
@@ -304,7 +304,7 @@ class Waiter:
         if channel is None:
             return  # its last caller has left
         if payload is None:
-            self._back_off.reset()
+            self._pauses.reset()
             channel.confirm()
             self._ask_all(channel)
             return

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from ..broker import fleet
 from ..broker.commands import Command
+from ..broker.errors import UnusableKeyError, UnwritableError
 from ..broker.fleet import MARKED, RESTORED, UNDEPLOYED_MARK_MS
 from ..broker.interface import Executor
 from ..service.events import Events
@@ -25,6 +26,7 @@ class Mending:
         self._events = events
         self._draw_nonce = draw_nonce
         self._known: dict[str, ModelView] = {}
+        self._unusable: set[str] = set()  # models whose fault was told
         self._seen_ms = 0.0
 
     def look(self, executor: Executor, view: FleetView, now_ms: float) -> bool:
@@ -39,7 +41,9 @@ class Mending:
         self._known |= view.models
         restored = False
         for name, model in list(self._known.items()):
-            outcome = executor.run(self._command(model))
+            outcome = self._mend(executor, model)
+            if outcome is None:
+                continue
             is_missing = name not in view.models
             if outcome == MARKED or name in view.faults:
                 del self._known[name]
@@ -52,6 +56,21 @@ class Mending:
             elif outcome > 0:
                 self._events.emit("model.mended", model=name, count=outcome)
         return restored
+
+    def _mend(self, executor: Executor, model: ModelView) -> int | None:
+        """The outcome; None where it cannot be done for now, which must not stop the rest."""
+        name = model.keys.model
+        try:
+            outcome = executor.run(self._command(model))
+        except UnwritableError:
+            return None  # accepting meets the same, and tells of it
+        except UnusableKeyError as error:
+            if name not in self._unusable:
+                self._unusable.add(name)
+                self._events.emit("stream.unusable", model=name, reason=str(error))
+            return None
+        self._unusable.discard(name)
+        return outcome
 
     def _command(self, model: ModelView) -> Command[int]:
         return fleet.mend(

@@ -5,29 +5,31 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from os import getpid
+from random import Random
 from secrets import token_hex
 
-from ..broker.errors import DeniedError, NoGroupError
-from ..broker.interface import Broker, Executor
+from ..broker.errors import NoGroupError, UnusableKeyError, UnwritableError
+from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor, blocking_timeout_s
 from ..broker.redis_broker import RedisBroker
 from ..service.clock import Clock
 from ..service.events import Events
+from ..service.fault_points import FaultPoints
 from ..service.identity import new_worker_name
-from ..service.lifecycle import StopSignal, guarded_thread
+from ..service.lifecycle import MakeThread, StopSignal, Thread, stepped_thread
 from ..service.logs import OncePerKind
 from ..service.outage import Outage
 from ..service.settings import Settings
+from ..service.watchdog import Loop, Watchdog
 from ..wire.errors import ServerError
 from ..wire.keys import ModelKeys
 from .admission import Situation
 from .mending import Mending
 from .pace import Pace
-from .pump import BLOCK_MS, STREAMS_MAX, Pump, PumpStep
+from .pump import BLOCK_MS, STREAMS_MAX, Pump, PumpDesk, PumpStep
 from .sweeping import answer_abandoned, promote_ripe, remove_buckets, sweep_overdue
-from .view import FleetView, UnservedWatch, read_view
+from .view import FleetView, ModelView, UnservedWatch, read_view
 
-_PUMP_TIMEOUT_S = BLOCK_MS / 1000 + 10
-_BACK_OFF_MS = (100, 1_000)
+_BLOCK_S = BLOCK_MS / 1000
 _DEAD_ROUTER_IDLE_MS = 5_000
 _SWEEP_MS = 100
 _JOIN_TIMEOUT_S = 15
@@ -45,16 +47,24 @@ class RouterProgram:
     """Starts, watches and stops the threads of one router.
 
     The keeper (the thread that calls `run`) owns all of it. Pump threads read `_situations`, which
-    is replaced and never changed, and enter themselves into `_steps`.
+    is replaced and never changed.
     """
 
     def __init__(
-        self, settings: Settings, events: Events, clock: Clock, broker: Broker | None = None
+        self,
+        settings: Settings,
+        events: Events,
+        clock: Clock,
+        broker: Broker | None = None,
+        make_thread: MakeThread = stepped_thread,
+        faults: FaultPoints | None = None,
     ) -> None:
         self._settings = settings
+        self._make_thread = make_thread
         self._broker = broker or RedisBroker(settings.redis_url)
         self._events = events
         self._clock = clock
+        self._faults = faults or FaultPoints()
         self._name = new_worker_name(f"r-{socket.gethostname()}", getpid(), token_hex(4))
         self._view = FleetView()
         self._abandoned: frozenset[tuple[str, str]] = frozenset()
@@ -63,10 +73,15 @@ class RouterProgram:
         self._steps: dict[PumpGroup, PumpStep] = {}
         self._watch = UnservedWatch(settings.no_worker_ms)
         self._mending = Mending(events, lambda: token_hex(4))
-        self._pumps: dict[PumpGroup, tuple[threading.Thread, threading.Event]] = {}
+        self._pumps: dict[PumpGroup, tuple[Thread, threading.Event]] = {}
         self._refresh_now = threading.Event()
         self._failure: BaseException | None = None
-        self._outage = Outage(events, clock)
+        self._watchdog = Watchdog(events, clock, Outage(events, clock), Random())  # noqa: S311
+        self._loop = self._watchdog.watch("keeper", COMMAND_TIMEOUT_S)
+        self._is_ready = False
+        self._has_looked = False
+        self._next_refresh_ms = 0.0
+        self._ahead = OncePerKind(clock)
         self._dropped_lock = threading.Lock()
         self._dropped = OncePerKind(clock)  # guarded by _dropped_lock
 
@@ -77,43 +92,67 @@ class RouterProgram:
             DeniedError: the server does not let us in; trying again would not help.
         """
         executor = self._broker.connect(f"{self._name}-keeper")
-        ready = False
         try:
-            next_refresh_ms = 0.0
-            while not stop.is_set() and self._failure is None:
-                now_ms = self._clock.monotonic_ms()
-                if now_ms >= next_refresh_ms or self._refresh_now.is_set():
-                    self._refresh_now.clear()
-                    next_refresh_ms = now_ms + self._settings.refresh_ms
-                    if self._guard(lambda: self._refresh(executor, stop)) and not ready:
-                        ready = self._announce(on_ready)
-                    self._guard(lambda: self._answer_abandoned(executor))
-                self._guard(lambda: self._sweep(executor))
-                stop.wait(_SWEEP_MS / 1000)
+            with self._loop:
+                while not stop.is_set() and self._failure is None:
+                    self.tick(executor, stop, on_ready)
+                    stop.wait(_SWEEP_MS / 1000)
         finally:
-            self._stop_pumps()
+            self.stop_pumps()
             executor.close()
         self._events.emit("router.stopped")
         if self._failure is not None:
             raise self._failure
         return 0
 
-    def _announce(self, on_ready: Callable[[dict[str, object]], None]) -> bool:
+    def tick(
+        self, executor: Executor, stop: StopSignal, on_ready: Callable[[dict[str, object]], None]
+    ) -> None:
+        """Do what is due now, on the keeper's connection: follow the fleet, sweep, watch loops.
+
+        Raises:
+            DeniedError: the server does not let us in.
+        """
+        if self._loop.delay_s() == 0:
+            self._ask_server(executor, stop)
+        if self._has_looked and not self._is_ready:
+            self._announce(on_ready)
+        self._watchdog.look()
+
+    def _ask_server(self, executor: Executor, stop: StopSignal) -> None:
+        """One look at the fleet if it is due, and one sweep."""
+        loop = self._loop
+        now_ms = self._clock.monotonic_ms()
+        is_due = now_ms >= self._next_refresh_ms or self._refresh_now.is_set()
+        try:
+            if is_due:
+                self._refresh_now.clear()
+                self._refresh(executor, stop)
+                self._next_refresh_ms = now_ms + self._settings.refresh_ms
+                self._for_each_model(lambda model: remove_buckets(executor, model))
+                self._answer_abandoned(executor)
+            self._faults.reach("router.before_sweep")
+            self._for_each_model(lambda model: promote_ripe(executor, model))
+            self._for_each_model(lambda model: sweep_overdue(executor, model))
+        except ServerError as error:
+            self._next_refresh_ms = 0.0
+            loop.failed(error)
+        else:
+            self._has_looked = True
+            loop.worked()
+
+    def _announce(self, on_ready: Callable[[dict[str, object]], None]) -> None:
+        self._is_ready = True
         self._events.emit("router.started")
         on_ready({"models": sorted(self._view.models)})
-        return True
 
-    def _guard(self, action: Callable[[], None]) -> bool:
-        """Run an action of the keeper; a server that is away is reported once and waited for."""
-        try:
-            action()
-        except DeniedError:
-            raise
-        except ServerError as error:
-            self._outage.begins(error)
-            return False
-        self._outage.ends()
-        return True
+    def _for_each_model(self, action: Callable[[ModelView], object]) -> None:
+        """Do something for every model; what is wrong with one concerns no other."""
+        for model in self._view.models.values():
+            try:
+                action(model)
+            except (UnusableKeyError, UnwritableError) as error:
+                self._watchdog.outage.begins(error)
 
     def _refresh(self, executor: Executor, stop: StopSignal) -> None:
         view = read_view(executor, self._settings.namespace)
@@ -130,12 +169,10 @@ class RouterProgram:
         }
         self._take_over(view)
         self._match_pumps(stop)
-        for model in view.models.values():
-            remove_buckets(executor, model)
 
     def _accepted(self, keys: ModelKeys) -> int:
         """Requests of a model that this router has accepted so far."""
-        steps = list(self._steps.items())  # pump threads enter themselves meanwhile
+        steps = self._steps.items()
         return sum(step.opened for group, step in steps if group.keys == keys)
 
     def _take_over(self, view: FleetView) -> None:
@@ -166,11 +203,6 @@ class RouterProgram:
                     epoch=model.deployment.epoch,
                 )
 
-    def _sweep(self, executor: Executor) -> None:
-        for model in self._view.models.values():
-            promote_ripe(executor, model)
-            sweep_overdue(executor, model)
-
     def _answer_abandoned(self, executor: Executor) -> None:
         for name, version in self._abandoned:
             view = self._view.models.get(name)
@@ -193,11 +225,12 @@ class RouterProgram:
         for group in wanted - set(self._pumps):
             over = threading.Event()
             loop = PumpLoop(self, group, stop, over)
-            thread = guarded_thread(f"pump {group.keys.model}", loop.run, self._fail)
+            thread = self._make_thread(f"pump {group.keys.model}", loop, self._fail)
             self._pumps[group] = (thread, over)
             thread.start()
 
-    def _stop_pumps(self) -> None:
+    def stop_pumps(self) -> None:
+        """End all pump threads."""
         for _, over in self._pumps.values():
             over.set()
         for thread, _ in self._pumps.values():
@@ -214,16 +247,17 @@ class RouterProgram:
     def make_pump(self, group: PumpGroup) -> tuple[Pump, list[Executor]]:
         """A pump with connections of its own, which the caller closes."""
         connect = self._broker.connect
-        reader = connect(f"{self._name}-read", _PUMP_TIMEOUT_S)
+        reader = connect(f"{self._name}-read", blocking_timeout_s(_BLOCK_S))
         writer = connect(f"{self._name}-accept")
         looker = connect(f"{self._name}-look")
-        step = PumpStep(
-            writer,
-            group.keys,
+        desk = PumpDesk(
             situation=lambda: self.situation(group.keys.model),
             refresh=lambda: self._reread(looker),
             dropped=self._report_dropped,
+            ahead=lambda tenant, entry_id: self._report_ahead(group.keys, tenant, entry_id),
+            faults=self._faults,
         )
+        step = PumpStep(writer, group.keys, desk)
         self._steps[group] = step
         pump = Pump(reader, step, group.keys, self._name, group.tenants)
         return pump, [reader, writer, looker]
@@ -238,16 +272,26 @@ class RouterProgram:
         if first:
             self._events.emit("router.entry_dropped", kind=kind, count=count)
 
+    def _report_ahead(self, keys: ModelKeys, tenant: str, entry_id: bytes) -> None:
+        self._ahead.summary()  # a minute later it is news again
+        if self._ahead.admit(f"{keys.model} {tenant}"):
+            self._events.emit(
+                "stream.ids_ahead", model=keys.model, tenant=tenant, entry_id=entry_id.decode()
+            )
+
+    def mend_soon(self) -> None:
+        """A pump misses a stream or its group: the keeper is to look."""
+        self._refresh_now.set()
+
     def _reread(self, executor: Executor) -> None:
         """Read the fleet anew from a pump thread; the keeper's next pass replaces the whole."""
         fresh = read_view(executor, self._settings.namespace)
         self._take_over(fresh)
         self._refresh_now.set()
 
-    @property
-    def outage(self) -> Outage:
-        """Tells losses of the server once, for all threads."""
-        return self._outage
+    def watch(self, group: PumpGroup) -> Loop:
+        """The watch over a pump thread."""
+        return self._watchdog.watch(f"pump {group.keys.model} {group.tenants[0]}", _BLOCK_S)
 
     @property
     def clock(self) -> Clock:
@@ -265,32 +309,49 @@ class PumpLoop:
         self._group = group
         self._stop = stop
         self._over = over
+        self._pump, self._executors = program.make_pump(group)
+        self._loop = program.watch(group)
+        self._next_claim_ms = 0.0
 
     def run(self) -> None:
-        """Pump until the program stops or the group is not wanted any more."""
-        pump, executors = self._program.make_pump(self._group)
-        wait_ms = _BACK_OFF_MS[0]
-        next_claim_ms = 0.0
+        """Pump until the program stops or the group is not wanted any more.
+
+        Raises:
+            DeniedError: the server does not let us in.
+        """
         try:
-            while not self._stop.is_set() and not self._over.is_set():
-                try:
-                    now_ms = self._program.clock.monotonic_ms()
-                    if now_ms >= next_claim_ms:
-                        next_claim_ms = now_ms + _DEAD_ROUTER_IDLE_MS
-                        pump.claim(_DEAD_ROUTER_IDLE_MS)
-                    pump.run_once()
-                except DeniedError:
-                    raise
-                except NoGroupError:
-                    # The model was undeployed; the keeper ends this thread when it has seen that.
-                    self._stop.wait(_BACK_OFF_MS[0] / 1000)
-                except ServerError as error:
-                    self._program.outage.begins(error)
-                    self._stop.wait(wait_ms / 1000)
-                    wait_ms = min(2 * wait_ms, _BACK_OFF_MS[1])
-                else:
-                    self._program.outage.ends()
-                    wait_ms = _BACK_OFF_MS[0]
+            while (pause_s := self.step()) is not None:
+                if pause_s:
+                    self._stop.wait(pause_s)
         finally:
-            for executor in executors:
-                executor.close()
+            self.close()
+
+    def step(self) -> float | None:
+        """Claim if that is due, then wait for entries and handle them; see `Stepped`."""
+        if self._stop.is_set() or self._over.is_set():
+            return None
+        if (delay_s := self._loop.delay_s()) > 0:
+            return delay_s
+        try:
+            self._claim_if_due()
+            self._pump.run_once()
+        except ServerError as error:
+            if isinstance(error, NoGroupError):
+                # Or its model was undeployed: then the keeper ends this thread.
+                self._program.mend_soon()
+            self._loop.failed(error)
+            return self._loop.delay_s()
+        self._loop.worked()
+        return 0.0
+
+    def _claim_if_due(self) -> None:
+        now_ms = self._program.clock.monotonic_ms()
+        if now_ms >= self._next_claim_ms:
+            self._next_claim_ms = now_ms + _DEAD_ROUTER_IDLE_MS
+            self._pump.claim(_DEAD_ROUTER_IDLE_MS)
+
+    def close(self) -> None:
+        """End the watch, and the connections."""
+        self._loop.end()
+        for executor in self._executors:
+            executor.close()

@@ -2,11 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, groupby
 
 from ..broker import fleet, requests
+from ..broker.errors import NoGroupError, UnusableKeyError
 from ..broker.interface import Executor
 from ..broker.requests import Accepted, AcceptItem, Entry
+from ..service.fault_points import FaultPoints
 from ..wire.errors import ErrorBody, ErrorKind, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.limits import ACCEPT_ITEMS_MAX
@@ -29,29 +32,36 @@ _FORGET_ROUTER_MS = 60_000
 _BURST_SMOOTH = 0.1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PumpDesk:
+    """What a pump has of its program.
+
+    Attributes:
+        situation: gives the present situation of the model; None once it is not deployed.
+        refresh: reads the deploy records anew.
+        dropped: told how many entries of which kind nobody could be answered for.
+        ahead: told the tenant and id of an entry whose id lies ahead of the server's clock.
+        faults: moments that a test may have armed.
+    """
+
+    situation: Callable[[], Situation | None]
+    refresh: Callable[[], None]
+    dropped: Callable[[str, int], None]
+    ahead: Callable[[str, bytes], None]
+    faults: FaultPoints
+
+
 class PumpStep:
     """One pass of the pump over entries that were read. Owns nothing but its connection.
 
     Args:
         executor: a command connection of the pump's own.
-        situation: gives the present situation of the model; None once it is not deployed.
-        refresh: reads the deploy records anew.
-        dropped: told how many entries of which kind nobody could be answered for.
     """
 
-    def __init__(
-        self,
-        executor: Executor,
-        keys: ModelKeys,
-        situation: Callable[[], Situation | None],
-        refresh: Callable[[], None],
-        dropped: Callable[[str, int], None],
-    ) -> None:
+    def __init__(self, executor: Executor, keys: ModelKeys, desk: PumpDesk) -> None:
         self._executor = executor
         self._keys = keys
-        self._situation = situation
-        self._refresh = refresh
-        self._dropped = dropped
+        self._desk = desk
         self.opened = 0  # written by the pump's thread, read by the keeper
 
     def handle(self, tenant: str, entries: Sequence[Entry]) -> None:
@@ -61,6 +71,7 @@ class PumpStep:
             ServerError: the server failed; what was not finished stays pending for the next pass.
         """
         for takes_back, some in _cut(entries):
+            self._desk.faults.reach("router.after_read")
             if takes_back:
                 self._cancel(tenant, some)
             else:
@@ -68,7 +79,7 @@ class PumpStep:
 
     def _cancel(self, tenant: str, entries: Sequence[Entry]) -> None:
         """Answer `cancelled` for what is open; an id that is not leaves no trace."""
-        situation = self._situation()
+        situation = self._desk.situation()
         if situation is None:
             return
         named = [(request_id, flat) for _, flat in entries if (request_id := _cancelled(flat))]
@@ -82,7 +93,7 @@ class PumpStep:
 
     def _handle_some(self, tenant: str, entries: Sequence[Entry]) -> None:
         for _ in range(_STALE_TRIES):
-            situation = self._situation()
+            situation = self._desk.situation()
             if situation is None:
                 return
             items = self._admit_all(tenant, entries, situation)
@@ -91,6 +102,7 @@ class PumpStep:
             self.opened += opened
             if opened == len(items):
                 return
+            self._report_ahead(tenant, items, outcomes)
             self._refuse_late(tenant, items, outcomes, situation)
             stale = {
                 item.entry_id
@@ -100,7 +112,7 @@ class PumpStep:
             if not stale:
                 return
             entries = [entry for entry in entries if entry[0] in stale]
-            self._refresh()
+            self._desk.refresh()
         self._refuse_all(tenant, entries, ErrorKind.UNAVAILABLE, "the model is being redeployed")
 
     def _admit_all(
@@ -120,7 +132,7 @@ class PumpStep:
             stream = self._keys.ingress(tenant)
             self._executor.run_all(requests.drop_ingress(stream, nameless))
             for kind, count in kinds.items():
-                self._dropped(kind, count)
+                self._desk.dropped(kind, count)
         return items
 
     def _accept(self, tenant: str, items: list[AcceptItem], situation: Situation) -> list[Accepted]:
@@ -128,8 +140,18 @@ class PumpStep:
             return []
         limits = situation.model.deployment.limits
         stream = self._keys.ingress(tenant)
+        self._desk.faults.reach("router.before_accept")
         _, outcomes = self._executor.run(requests.accept(self._keys, stream, limits.backlog, items))
+        self._desk.faults.reach("router.after_accept")
         return outcomes
+
+    def _report_ahead(
+        self, tenant: str, items: Sequence[AcceptItem], outcomes: Sequence[Accepted]
+    ) -> None:
+        for item, outcome in zip(items, outcomes, strict=True):
+            if outcome is Accepted.CLOCK:
+                self._desk.ahead(tenant, item.entry_id)
+                return
 
     def _refuse_late(
         self,
@@ -152,7 +174,7 @@ class PumpStep:
     def _refuse_all(
         self, tenant: str, entries: Iterable[Entry], kind: ErrorKind, message: str
     ) -> None:
-        situation = self._situation()
+        situation = self._desk.situation()
         if situation is None:
             return
         error = ErrorBody(kind, message, retry_after_ms=situation.retry_after_ms)
@@ -193,6 +215,7 @@ class Pump:
         self._keys = keys
         self._tenant_of = {keys.ingress(tenant): tenant for tenant in tenants}
         self._router = router
+        self._usable = list(self._tenant_of)  # streams that do not spoil the read of the others
         self._entry_bytes = _READ_BYTES / _READ_COUNT  # mean of one entry, slow to fall
         self._burst = 0.0  # entries of one read, smoothed
         self._unfinished = True  # entries of ours may be pending after an error
@@ -203,15 +226,39 @@ class Pump:
         Raises:
             ServerError: the server failed; the next call starts with what is pending.
         """
-        streams = list(self._tenant_of)
+        streams = self._usable
         try:
             if self._unfinished:
                 self._handle_pending(streams)
                 self._unfinished = False
             return self._handle(self._read(streams))
+        except (NoGroupError, UnusableKeyError):
+            self._unfinished = True
+            self._look_over()
+            if self._usable == streams:
+                raise
+            return 0
         except ServerError:
             self._unfinished = True
             raise
+
+    def _look_over(self) -> None:
+        """Find the streams that can be read; one that cannot must not keep the others waiting.
+
+        Raises:
+            ServerError: none can.
+        """
+        streams = list(self._tenant_of)
+        probes = [requests.reread_ingress(stream, self._router, "0", 1) for stream in streams]
+        answers = self._reader.run_each(probes)
+        faults = [answer for answer in answers if isinstance(answer, ServerError)]
+        self._usable = [
+            stream
+            for stream, answer in zip(streams, answers, strict=True)
+            if not isinstance(answer, ServerError)
+        ]
+        if not self._usable:
+            raise faults[0]
 
     def _read(self, streams: Sequence[str]) -> list[tuple[str, list[Entry]]]:
         """Wait for new entries.
@@ -251,7 +298,11 @@ class Pump:
     def claim(self, idle_ms: int) -> int:
         """Take over what routers that are gone have left; accepting twice does no harm."""
         claimed = 0
-        for stream, tenant in self._tenant_of.items():
+        if len(self._usable) < len(self._tenant_of):
+            self._look_over()
+            self._unfinished = True
+        for stream in self._usable:
+            tenant = self._tenant_of[stream]
             command = requests.claim_ingress(stream, self._router, idle_ms, _READ_COUNT)
             entries = self._reader.run(command)
             claimed += len(entries)

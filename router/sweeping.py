@@ -69,15 +69,28 @@ def promote_ripe(executor: Executor, view: ModelView) -> int:
     moved = 0
     while True:
         items = executor.run(later.ripe(view.keys, _PROMOTE_COUNT))
-        outcomes = _promote(executor, view, items)
-        stale = [
-            item for item, outcome in zip(items, outcomes, strict=True) if outcome is Promoted.STALE
+        # The streams of a version that was withdrawn may be there still, but nobody reads them.
+        placed = [item for item in items if has_place(item, view.deployment)]
+        outcomes = _promote(executor, view, placed)
+        stale = [item for item in items if item not in placed]
+        stale += [
+            item
+            for item, outcome in zip(placed, outcomes, strict=True)
+            if outcome is Promoted.STALE
         ]
-        outcomes += _promote_elsewhere(executor, view, stale)
-        moved += outcomes.count(Promoted.MOVED)
+        again = _promote_elsewhere(executor, view, stale)
+        moved += outcomes.count(Promoted.MOVED) + again.count(Promoted.MOVED)
         # Where not even the other places are there, the next sweep finds them mended.
-        if len(items) < _PROMOTE_COUNT or outcomes.count(Promoted.STALE) > len(stale):
+        if len(items) < _PROMOTE_COUNT or Promoted.STALE in again:
             return moved
+
+
+def has_place(item: RipeItem, deployment: Deployment) -> bool:
+    """Whether the version in whose queue a parked request goes is deployed still.
+
+    True for a body that is lost: there is nothing to place, and `promote` forgets it.
+    """
+    return not item.queue or item.queue.rsplit(":", 3)[-3] in deployment.versions
 
 
 def _promote(executor: Executor, view: ModelView, items: Sequence[RipeItem]) -> list[Promoted]:
@@ -87,7 +100,7 @@ def _promote(executor: Executor, view: ModelView, items: Sequence[RipeItem]) -> 
 def _promote_elsewhere(
     executor: Executor, view: ModelView, stale: Sequence[RipeItem]
 ) -> list[Promoted]:
-    """Move requests whose queue is gone.
+    """Move requests whose queue is gone, or not read any more.
 
     Those that insist on a version that is gone get an error, and their entries, closed now, end.
     """
@@ -137,6 +150,13 @@ def end_requests(
     executor: Executor, view: ModelView, envelopes: Sequence[Envelope], error: ErrorBody
 ) -> int:
     """Answer requests with an error, those that are open; returns how many were."""
+    return end_each(executor, view, envelopes, error).count(Finished.ANSWERED)
+
+
+def end_each(
+    executor: Executor, view: ModelView, envelopes: Sequence[Envelope], error: ErrorBody
+) -> list[Finished]:
+    """The same; tells of each whether it was open (`ANSWERED`) or not (`CLOSED`)."""
     result_ttl_ms = view.deployment.limits.result_ttl_ms
     items = [
         FinishItem(
@@ -153,9 +173,8 @@ def end_requests(
         )
         for envelope in envelopes
     ]
-    outcomes = [
+    return [
         outcome
         for some in requests.split_finish(items)
         for outcome in executor.run(requests.finish(view.keys, "", some))
     ]
-    return outcomes.count(Finished.ANSWERED)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from ..broker import fleet, requests
+from ..broker.errors import UnusableKeyError
 from ..broker.interface import Executor
 from ..wire.deployment import Deployment
 from ..wire.errors import SettingsError
@@ -55,7 +56,7 @@ def read_view(executor: Executor, namespace: str) -> FleetView:
     for name in executor.run(fleet.models(namespace)):
         try:
             view = _read_model(executor, ModelKeys(namespace, name))
-        except SettingsError as error:
+        except (SettingsError, UnusableKeyError) as error:
             faults[name] = str(error)
         else:
             models |= {} if view is None else {name: view}

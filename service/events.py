@@ -84,8 +84,45 @@ EVENTS: dict[str, EventRow] = {
     "lane.refused": EventRow(
         ERROR, "A version could not be loaded here.", ("model", "version", "reason")
     ),
+    "lane.stranded": EventRow(
+        ERROR,
+        "A version could not be loaded again while the worker held requests of it; it starts over "
+        "as another worker, so that its peers run them.",
+        ("model", "version"),
+    ),
     "server.lost": EventRow(WARNING, "The Redis server cannot be reached.", ("reason",)),
     "server.back": EventRow(INFO, "The Redis server answers again.", ("gap_ms",)),
+    "fault.fired": EventRow(
+        WARNING,
+        "A fault point that a test had armed was reached for the `count`-th time, and acts now.",
+        ("point", "action", "count"),
+    ),
+    "server.refused": EventRow(
+        ERROR,
+        "The server answers, but refuses what a program needs. Told once a minute and code.",
+        ("code", "reason"),
+    ),
+    "loop.stalled": EventRow(
+        ERROR,
+        "A loop of this program has neither succeeded nor failed for too long.",
+        ("loop", "silent_ms"),
+    ),
+    "loop.resumed": EventRow(INFO, "A loop that stood still goes on.", ("loop", "gap_ms")),
+    "watchdog.failed": EventRow(
+        ERROR, "The watch over the loops failed; it goes on. Told once a kind.", ("reason",)
+    ),
+    "stream.unusable": EventRow(
+        ERROR,
+        "A stream of a model is of a foreign kind and is passed over until it is removed; others "
+        "go on.",
+        ("model", "reason"),
+    ),
+    "stream.ids_ahead": EventRow(
+        ERROR,
+        "An entry's id lies ahead of the server's clock, so that those behind it do as well: "
+        "this tenant's requests are refused until the clock has caught up or the stream is gone.",
+        ("model", "tenant", "entry_id"),
+    ),
     "program.lost": EventRow(
         ERROR,
         "A program that `up` started ended by itself; it is started again after `restart_ms`.",

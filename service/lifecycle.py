@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 _PR_SET_PDEATHSIG = 1
 # Looked up at import: between fork and exec nothing may be loaded any more.
@@ -125,6 +125,44 @@ def spawn(
         preexec_fn=lambda: die_with_parent(parent_pid, death_signal),  # noqa: PLW1509
         **options,
     )
+
+
+class Stepped(Protocol):
+    """What a thread does, pass by pass, so that whoever owns the time can call the passes."""
+
+    def step(self) -> float | None:
+        """Do one pass.
+
+        Returns:
+            Seconds to pause before the next one; None once it is over.
+        """
+
+    def close(self) -> None:
+        """Let go of what the passes used."""
+
+    def run(self) -> None:
+        """Step until it is over, pausing in between; then close."""
+
+
+class Thread(Protocol):
+    """What an owner needs of a thread that it made."""
+
+    def start(self) -> None:
+        """Start it, once."""
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end, at most `timeout` seconds."""
+
+
+MakeThread = Callable[[str, Stepped, Callable[[BaseException], None]], Thread]
+"""Makes a thread from its name, what it does, and who is told when it fails."""
+
+
+def stepped_thread(
+    name: str, stepped: Stepped, on_failure: Callable[[BaseException], None]
+) -> Thread:
+    """A `guarded_thread` that runs what can be stepped."""
+    return guarded_thread(name, stepped.run, on_failure)
 
 
 def guarded_thread(

@@ -22,7 +22,9 @@ VARIABLE_PREFIX = "BATCHFLEET_"
 CONFIG_VARIABLE = "BATCHFLEET_CONFIG"
 CONFIG_FILE = "batchfleet.toml"
 # Variables with our prefix that are not settings of a process.
-_OTHER_VARIABLES = re.compile(r"BATCHFLEET_(CONFIG|JOBS_REDIS_URL|REDIS_SERVER|TEST_[A-Z0-9_]*)")
+_OTHER_VARIABLES = re.compile(
+    r"BATCHFLEET_(CONFIG|FAULT_POINTS|JOBS_REDIS_URL|REDIS_SERVER|TEST_[A-Z0-9_]*)"
+)
 OWN_CODE = "own"
 _DURATION_MS_MAX = 86_400_000
 _REDIS_URL = re.compile(r"(rediss?://[^/\s]+|unix://[^/\s]*/)\S*")

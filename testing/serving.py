@@ -14,6 +14,7 @@ import orjson
 from ..broker import fleet
 from ..broker.memory.executors import MemoryBroker
 from ..broker.memory.server import MemoryServer
+from ..consumer.context import Devices
 from ..consumer.device.loading import VersionFiles
 from ..consumer.program import ConsumerProgram
 from ..models.manifest import read_signature
@@ -206,7 +207,7 @@ class _SmallFleet:
             events,
             clock,
             broker=self._broker,
-            open_link=lambda _: DeviceThread(served.files, clock),
+            devices=Devices(open_link=lambda _: DeviceThread(served.files, clock)),
         )
         router = RouterProgram(settings, events, clock, self._broker)
         self._worker = _Program(worker.run, self._fail)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from support.server import delete_namespace, running_server
+from support.server import KINDS, delete_namespace, program_of, running_server
 
 # A shared machine makes any example slow now and then; what hangs is ended by faulthandler.
 hypothesis.settings.register_profile("batchfleet", deadline=None)
@@ -21,6 +21,12 @@ def redis_server():
     """A server for the whole session (`support.server.ServerAddress`), on socket and port."""
     with running_server(_ENVIRONMENT) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def server_program():
+    """The program of a server that a test starts for itself."""
+    return program_of(_ENVIRONMENT.get("BATCHFLEET_TEST_SERVER", KINDS[0]))
 
 
 @pytest.fixture

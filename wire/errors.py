@@ -119,8 +119,29 @@ class ProtocolError(BatchfleetError):
     """A peer sent something outside its protocol; the connection to it is of no further use."""
 
 
+class Remedy(Enum):
+    """What a program does about an error of the server; `broker/errors.py` has the table."""
+
+    WAIT = "the whole server is away: back off, then ask again by id"
+    KEEP = "it takes no writes: keep what is finished, refuse what is new, back off, and tell"
+    RECREATE = "make the stream and its group anew, from the first entry; back off, and tell"
+    SET_ASIDE = "pass this key over and keep the others going; tell once, and look again later"
+    LOAD = "load the script and run the command again"
+    START_OVER = "start over under another name"
+    STOP = "end the program with a message and an exit code: trying again does not help"
+    REPORT = "tell, back off and try again: nobody foresaw it"
+
+
 class ServerError(BatchfleetError):
-    """The Redis server refused a command or could not be reached."""
+    """The Redis server refused a command or could not be reached.
+
+    Attributes:
+        remedy: what a program does about it.
+        code: the first word of what the server said, which is stable; empty where it said nothing.
+    """
+
+    remedy: ClassVar[Remedy] = Remedy.REPORT
+    code: str = ""
 
 
 class RequestError(BatchfleetError):

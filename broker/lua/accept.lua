@@ -19,7 +19,7 @@
 --       OK        accepted              DUP    open or finished already; joins that one
 --       REFUSED   refusal written       BUSY   backlog full; nothing written, entry kept
 --       LATE      its deadline is past  CLOCK  entry id lies ahead of the clock (both: kept)
---       STALE     the queue is gone; read the deploy record again (kept)
+--       STALE     the queue is gone or of a foreign kind; read the deploy record again (kept)
 --       GONE      the ingress entry is no longer there
 local ingress, due, later, parked = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local backlog, queues, items = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -46,11 +46,14 @@ local function copied_inputs(entry)
   return nil
 end
 
--- Closed entries stay in a queue until a worker reads it: they must not pile up while none lives.
+-- Closed entries stay in a queue until a worker reads it, or parked until their time has come: they
+-- must not pile up.
 local lengths = {}
-local function is_full(queue)
-  lengths[queue] = (lengths[queue] or redis.call('XLEN', queue)) + 1
-  return lengths[queue] > 2 * backlog
+local function fault_of(stream)
+  local length = lengths[stream] or redis.pcall('XLEN', stream)
+  if type(length) ~= 'number' then return 'STALE' end
+  lengths[stream] = length + 1
+  return lengths[stream] > 2 * backlog and 'BUSY'
 end
 
 local function ring(bell)
@@ -65,6 +68,13 @@ local function park(start, queue, bell, first, last)
   redis.call('ZADD', later, start, entry)
 end
 
+-- False where the stream is gone, and where its ids are used up: that must not hold up the other
+-- items, nor leave a request open that no worker will ever see.
+local function has_added(queue, first, last)
+  local added = redis.pcall('XADD', queue, 'NOMKSTREAM', '*', unpack(ARGV, first, last))
+  return type(added) == 'string'
+end
+
 -- `a`: where the item's arguments start; `last`: the last of them.
 local function open_request(a, last, queue, bell)
   local entered = tonumber(string.match(ARGV[a], '^(%d+)'))
@@ -76,12 +86,13 @@ local function open_request(a, last, queue, bell)
     ARGV[last] = copied_inputs(ARGV[a])
     if not ARGV[last] then return 'GONE' end
   end
-  if is_full(queue) then return 'BUSY' end
+  local fault = fault_of(start > now and parked or queue)
+  if fault then return fault end
   ARGV[last - 2] = string.format('%d', deadline)
   if redis.call('ZADD', due, 'NX', deadline, ARGV[a + 1]) == 0 then return 'DUP' end
   if start > now then
     park(start, queue, bell, a + 8, last)
-  elseif redis.call('XADD', queue, 'NOMKSTREAM', '*', unpack(ARGV, a + 8, last)) then
+  elseif has_added(queue, a + 8, last) then
     ring(bell)
   else
     redis.call('ZREM', due, ARGV[a + 1])

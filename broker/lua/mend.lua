@@ -11,7 +11,8 @@
 -- ARGV  1 epoch of the record known   2 fresh nonce   3 number of tenants   then the tenants
 --       then name and value of each field of the record known
 -- RESULT how many streams and groups were made; -1 where the record had to be made as well;
---       -2 where the mark is there
+--       -2 where the mark is there; the error WRONGTYPE where a key is of a foreign kind, after
+--       all others were mended
 local tenants, restored = tonumber(ARGV[3]), false
 if redis.call('EXISTS', KEYS[3]) == 1 then return -2 end
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
@@ -25,13 +26,20 @@ end
 if redis.call('SCARD', KEYS[2]) == 0 then
   redis.call('SADD', KEYS[2], unpack(ARGV, 4, 3 + tenants))
 end
-local made = 0
+local made, foreign = 0, nil
 for i = 4, #KEYS do
   local groups = redis.pcall('XINFO', 'GROUPS', KEYS[i])
   if groups.err or #groups == 0 then
     local group = i <= 3 + tenants and 'router' or 'worker'
-    redis.call('XGROUP', 'CREATE', KEYS[i], group, '0', 'MKSTREAM')
-    made = made + 1
+    local answer = redis.pcall('XGROUP', 'CREATE', KEYS[i], group, '0', 'MKSTREAM')
+    if not answer.err then
+      made = made + 1
+    elseif string.sub(answer.err, 1, 9) == 'WRONGTYPE' then
+      foreign = foreign or KEYS[i]
+    else
+      return answer
+    end
   end
 end
+if foreign then return redis.error_reply('WRONGTYPE ' .. foreign .. ' is no stream') end
 return restored and -1 or made

@@ -14,7 +14,9 @@ local function promote(id, queue, bell)
   if not entry then return 'GONE' end
   local fields = entry[2]
   if not redis.call('ZSCORE', due, fields[8] .. ':' .. fields[6]) then return 'CLOSED' end
-  if not redis.call('XADD', queue, 'NOMKSTREAM', '*', unpack(fields, 5)) then return 'STALE' end
+  -- No id: no such queue. An error: a foreign key, which must not hold up the other items.
+  local added = redis.pcall('XADD', queue, 'NOMKSTREAM', '*', unpack(fields, 5))
+  if type(added) ~= 'string' then return 'STALE' end
   if redis.call('LLEN', bell) == 0 then redis.call('RPUSH', bell, '1') end
   return 'MOVED'
 end

@@ -20,6 +20,7 @@ from ..interface import (
     Executor,
     OnAnswer,
     OnMessage,
+    require_patience,
 )
 from .server import MemoryServer, Waiting
 
@@ -54,6 +55,7 @@ class MemoryExecutor:
         return results
 
     def _ask(self, command: Command[Any]) -> Any:
+        require_patience(command, self._timeout_s)
         answers: SimpleQueue[Any] = SimpleQueue()
         waiting = self._server.ask(command, answers.put)
         return answers.get_nowait() if waiting is None else self._wait(waiting, answers)

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from ..commands import Part
-from ..errors import RefusedError, refused
+from ..errors import RefusedError, UnusableKeyError, refused
 from .script_calls import Args, Call, Keys, ScriptFunction, member_of
 
 # The life of workers.
@@ -45,6 +45,23 @@ def leave(call: Call, keys: Keys, args: Args) -> Any:
         call("SADD", keys[1], args[0])
     call("DEL", keys[2], keys[3])
     return left
+
+
+def inside(call: Call, keys: Keys, args: Args) -> Any:
+    """Write down which requests are inside a worker's device process."""
+    workers, announcement = keys
+    if call("ZSCORE", workers, args[0]) is None:
+        return 0
+    call("HSET", announcement, "inside", args[1])
+    return 1
+
+
+def ring(call: Call, keys: Keys, args: Args) -> Any:
+    """Wake one worker."""
+    if call("ZSCORE", keys[0], args[0]) is None:
+        return 0
+    call("RPUSH", keys[1], "1")
+    return 1
 
 
 # Recovery.
@@ -227,9 +244,15 @@ def mend(call: Call, keys: Keys, args: Args) -> Any:
     if call("SCARD", tenants_key) == 0:
         call("SADD", tenants_key, *args[3 : 3 + count])
     lacking = [stream for stream in streams if not _has_group(call, stream)]
+    foreign = []
     for stream in lacking:
         group = "router" if stream in streams[:count] else "worker"
-        call("XGROUP", "CREATE", stream, group, "0", "MKSTREAM")
+        try:
+            call("XGROUP", "CREATE", stream, group, "0", "MKSTREAM")
+        except UnusableKeyError:
+            foreign.append(stream)
+    if foreign:
+        raise refused(f"WRONGTYPE {foreign[0].decode()} is no stream")
     return -1 if epoch is None else len(lacking)
 
 
@@ -256,7 +279,7 @@ def prune(call: Call, keys: Keys, args: Args) -> Any:
 
 
 _FUNCTIONS: Sequence[ScriptFunction] = (
-    join, beat, leave, bury, recover, retire,
+    join, beat, leave, inside, ring, bury, recover, retire,
     deploy, offer, withdraw, configure, remove_bucket, undeploy, mend, prune,
 )  # fmt: skip
 FLEET_SCRIPTS: Mapping[str, ScriptFunction] = {each.__name__: each for each in _FUNCTIONS}

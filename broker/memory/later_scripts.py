@@ -1,9 +1,9 @@
-"""The scripts of `broker/lua/` about parked requests and dead letters, in Python."""
+"""The scripts of `broker/lua/` about parked requests, dead letters and lists, in Python."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .script_calls import Args, Call, Keys, ScriptFunction, is_mine, now_ms
+from .script_calls import Args, Call, Keys, ScriptFunction, has_added, is_mine, now_ms
 
 
 def ripe(call: Call, keys: Keys, args: Args) -> Any:
@@ -40,7 +40,7 @@ def _promote(call: Call, keys: Keys, parked_id: bytes, place: Keys) -> bytes:
     fields = entries[0][1]
     if call("ZSCORE", due, fields[7] + b":" + fields[5]) is None:
         return b"CLOSED"
-    if call("XADD", queue, "NOMKSTREAM", "*", *fields[4:]) is None:
+    if not has_added(call, queue, fields[4:]):
         return b"STALE"
     if call("LLEN", bell) == 0:
         call("RPUSH", bell, "1")
@@ -79,5 +79,20 @@ def replay(call: Call, keys: Keys, args: Args) -> Any:
     return added
 
 
-_FUNCTIONS: Sequence[ScriptFunction] = (ripe, promote, retry, replay)
+def heads(call: Call, keys: Keys, args: Args) -> Any:
+    """Entries of a stream without what is large in them."""
+    command, start, end, count = args
+    found = []
+    for entry_id, fields in call(command.decode(), keys[0], start, end, "COUNT", count):
+        values = [
+            b"" if name == b"inputs" else v
+            for name, v in zip(fields[::2], fields[1::2], strict=True)
+        ]
+        found.append(
+            [entry_id, [p for pair in zip(fields[::2], values, strict=True) for p in pair]]
+        )
+    return found
+
+
+_FUNCTIONS: Sequence[ScriptFunction] = (ripe, promote, retry, replay, heads)
 LATER_SCRIPTS: Mapping[str, ScriptFunction] = {each.__name__: each for each in _FUNCTIONS}

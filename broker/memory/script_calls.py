@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..commands import Part
 from ..errors import RefusedError
 
 Call = Callable[..., Any]
@@ -23,6 +24,14 @@ def now_ms(call: Call) -> int:
     """The server's clock."""
     seconds, microseconds = call("TIME")
     return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+def has_added(call: Call, stream: bytes, fields: Sequence[Part]) -> bool:
+    """Add an entry to a stream; False where there is none, or something else in its place."""
+    try:
+        return call("XADD", stream, "NOMKSTREAM", "*", *fields) is not None
+    except RefusedError:
+        return False
 
 
 def is_mine(call: Call, stream: bytes, entry_id: bytes, worker: bytes) -> bool:

@@ -95,11 +95,17 @@ def _xrevrange(database: Database, args: Args) -> Answer:
 
 
 def _xtrim(database: Database, args: Args) -> int:
-    stream = database.find(args[0], Stream)
-    before = 0 if stream is None else len(stream)
-    if stream is not None:
-        stream.trim(int(args[2]), approximately=False)
-    return before - (0 if stream is None else len(stream))
+    key, strategy, threshold = args
+    stream = database.find(key, Stream)
+    if stream is None:
+        return 0
+    if strategy.upper() == b"MINID":
+        first = read_id(threshold)
+        older = [entry_id for entry_id in stream.between(LOWEST, first) if entry_id != first]
+        return sum(stream.delete(entry_id) for entry_id in older)
+    before = len(stream)
+    stream.trim(int(threshold), approximately=False)
+    return before - len(stream)
 
 
 def _memory(database: Database, args: Args) -> int | None:

@@ -5,6 +5,7 @@ no command at all; a test holds the lines against the commands themselves.
 """
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -38,7 +39,14 @@ COMMANDS: dict[str, CommandPlace] = {
     "result": CommandPlace(
         "requests", "result", "Wait for the answer to a request that was submitted."
     ),
-    "requests": CommandPlace("requests", "requests", "Look at single requests."),
+    "requests": CommandPlace(
+        "open_requests", "requests", "Look at single requests, and take them back."
+    ),
+    "dead": CommandPlace(
+        "dead", "dead", "Requests that were given up, kept with their inputs and the error."
+    ),
+    "pause": CommandPlace("intake", "pause", "Keep requests of a model waiting, or refuse them."),
+    "resume": CommandPlace("intake", "resume", "Have a paused model serve again."),
     "status": CommandPlace(
         "status", "status", "Show the fleet: models, what waits, workers, refusals."
     ),
@@ -46,6 +54,18 @@ COMMANDS: dict[str, CommandPlace] = {
     "demo": CommandPlace(
         "demo", "demo", "Embed real texts with a fleet, measure it, and search them."
     ),
+}
+
+
+# Commands of a group by the word that one would type without it.
+_ELSEWHERE = {
+    "environments": "models environment",
+    "environment": "models environment",
+    "publish": "models publish",
+    "import": "models import",
+    "init": "models init",
+    "try": "models try",
+    "list": "models list",
 }
 
 
@@ -67,6 +87,17 @@ class FleetGroup(click.Group):
             import_module(f".{place.module}", __name__), place.attribute
         )
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that was typed; one that there is not gets the nearest named."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = get_close_matches(args[0], [*COMMANDS, *_ELSEWHERE], n=1)
+            if near:
+                meant = _ELSEWHERE.get(near[0], near[0])
+                ctx.fail(f"No such command {args[0]!r}. Did you mean `batchfleet {meant}`?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""

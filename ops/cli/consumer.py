@@ -5,6 +5,7 @@ import click
 from ...consumer.program import ConsumerProgram
 from ...service.clock import SystemClock
 from ...service.events import Events
+from ...service.fault_points import find_fault_points
 from .options import Loaded, examples, json_option, settings_of, with_settings
 from .running import run_program
 
@@ -24,5 +25,7 @@ def consumer(loaded: Loaded, *, as_json: bool) -> None:
     and answers them. SIGTERM or Ctrl-C lets it finish what it holds; a second one ends it at once.
     """
     loaded.settings.require_redis_url()
-    program = ConsumerProgram(loaded.settings, Events(), SystemClock())
+    events = Events()
+    faults = find_fault_points(loaded.environ, events)
+    program = ConsumerProgram(loaded.settings, events, SystemClock(), faults=faults)
     run_program(program, "the worker", as_json=as_json)

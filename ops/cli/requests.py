@@ -1,8 +1,7 @@
-"""`batchfleet infer`, `submit`, `result` and `requests show`."""
+"""`batchfleet infer`, `submit` and `result`."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime
 from typing import IO, Any, cast
 
 import click
@@ -15,10 +14,8 @@ from ...producer.result import Result
 from ...service.settings import Settings
 from ...wire.errors import ErrorKind, RequestError
 from ...wire.keys import PRIORITIES
-from ...wire.names import require_name
 from ...wire.reply import Reply
 from ...wire.states import State
-from ..request_view import RequestView, view_request
 from .answers import (
     describe_outputs,
     describe_service,
@@ -26,7 +23,6 @@ from .answers import (
     reply_json,
     result_json,
 )
-from .connecting import connected
 from .options import Loaded, examples, json_option, settings_of, with_settings
 from .output import print_json
 
@@ -48,12 +44,12 @@ def request_options(command: Command) -> Command:
         click.option("--id", "id", help="An id of your own; a repeated one joins."),
         click.option("--version", "version", help="A version; the stable one if not given."),
         click.option("--parameters", metavar="JSON", help="Parameters for the model."),
-        click.option(
-            "--outputs", metavar="NAME,NAME", help="The outputs wanted; all if not given."
-        ),
+        click.option("--outputs", metavar="NAME,NAME", help="Outputs wanted; all if not given."),
         click.option("--priority", type=click.Choice(PRIORITIES), help="Before whom it goes."),
         click.option("--truncate", type=click.Choice(["end", "refuse"]), help="Of long texts."),
         click.option("--timeout", type=float, metavar="SECONDS", help="How long it may take."),
+        click.option("--delay", type=float, metavar="SECONDS", help="How long it waits first."),
+        click.option("--retries", type=int, help="How often it may run again where it fails."),
         click.option("--meta", help="Text that comes back with the answer."),
     )
     for option in reversed(options):
@@ -72,6 +68,8 @@ def option_fields(given: dict[str, Any]) -> OptionFields:
         fields["timeout_ms"] = max(1, round(fields.pop("timeout") * 1000))
     if "outputs" in fields:
         fields["outputs"] = [name.strip() for name in fields["outputs"].split(",")]
+    if "delay" in fields:
+        fields["delay_ms"] = max(0, round(fields.pop("delay") * 1000))
     if "parameters" in fields:
         fields["parameters"] = _parse_object(fields["parameters"])
     return cast("OptionFields", fields)
@@ -159,6 +157,7 @@ def _print_answer(wait: Callable[[], Result], *, as_json: bool) -> None:
 @json_option
 @examples(
     'batchfleet submit minilm "hello world"',
+    'batchfleet submit minilm "hello world" --delay 60 --retries 3',
     'batchfleet result minilm $(batchfleet submit minilm "hello world")',
 )
 def submit(
@@ -212,62 +211,3 @@ async def _result(client: AsyncClient, request: tuple[str, str], timeout_s: floa
     raise RequestError.of(
         ErrorKind.UNKNOWN_REQUEST, f"nothing is known of request {name} of {model}"
     )
-
-
-@click.group()
-def requests() -> None:
-    """Look at single requests."""
-
-
-@requests.command("show", short_help="Show what is known of a request.")
-@click.argument("model")
-@click.argument("id", metavar="ID")
-@with_settings(*settings_of("client"))
-@json_option
-@examples(
-    "batchfleet requests show minilm my-own-id",
-    "batchfleet requests show minilm my-own-id --json",
-)
-def show(loaded: Loaded, *, model: str, id: str, as_json: bool) -> None:  # noqa: A002 - as above
-    """Show state, deadline, reply and journal line of a request; takes nothing away."""
-    tenant = loaded.settings.tenant
-    with connected(loaded.settings) as operator:
-        view = view_request(operator.executor, operator.keys(model), tenant, require_name("id", id))
-    if view.state is State.UNKNOWN:
-        raise RequestError.of(
-            ErrorKind.UNKNOWN_REQUEST,
-            f"nothing is known of request {id} of {model} for tenant {tenant}; it was never "
-            "submitted, has been forgotten, or no router has looked at it yet",
-        )
-    if as_json:
-        print_json(_view_json(view))
-    else:
-        click.echo("\n".join(_view_lines(view)))
-
-
-def _view_json(view: RequestView) -> dict[str, Any]:
-    return {
-        "model": view.model,
-        "tenant": view.tenant,
-        "id": view.id,
-        "state": view.state.value,
-        "deadline_ms": view.deadline_ms,
-        "reply": None if view.reply is None else reply_json(view.reply),
-        "journal": view.journal,
-    }
-
-
-def _view_lines(view: RequestView) -> list[str]:
-    lines = [
-        f"request   {view.id} of {view.model} for {view.tenant}",
-        f"state     {view.state.value}",
-    ]
-    if view.deadline_ms is not None:
-        moment = datetime.fromtimestamp(view.deadline_ms / 1000, UTC)
-        lines.append(f"deadline  {moment:%Y-%m-%d %H:%M:%S} UTC")
-    if view.reply is not None:
-        shown = {name: part for name, part in reply_json(view.reply).items() if name != "outputs"}
-        lines.append(f"reply     {orjson.dumps(shown).decode()}")
-    if view.journal is not None:
-        lines.append(f"journal   {orjson.dumps(view.journal).decode()}")
-    return lines

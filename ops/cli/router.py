@@ -5,6 +5,7 @@ import click
 from ...router.program import RouterProgram
 from ...service.clock import SystemClock
 from ...service.events import Events
+from ...service.fault_points import find_fault_points
 from .options import Loaded, examples, json_option, settings_of, with_settings
 from .running import run_program
 
@@ -23,5 +24,7 @@ def router(loaded: Loaded, *, as_json: bool) -> None:
     like, and stop any of them at any time.
     """
     loaded.settings.require_redis_url()
-    program = RouterProgram(loaded.settings, Events(), SystemClock())
+    events = Events()
+    faults = find_fault_points(loaded.environ, events)
+    program = RouterProgram(loaded.settings, events, SystemClock(), faults=faults)
     run_program(program, "the router", as_json=as_json)

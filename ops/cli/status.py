@@ -17,6 +17,7 @@ from .output import console, make_table, print_json
 
 _WATCH_S = 1.0
 _MEBIBYTE = 1024 * 1024
+_PAUSED = {"hold": "requests wait, workers take nothing", "refuse": "new requests are refused"}
 
 
 @click.command()
@@ -106,7 +107,12 @@ def _complaints(found: FleetStatus) -> Iterator[str]:
     for model in found.models:
         if model.fault:
             yield f"{model.model} cannot be served: {model.fault}"
+        if model.intake in _PAUSED:
+            yield f"{model.model} is paused: {_PAUSED[model.intake]}; `batchfleet resume` ends it"
         yield from _refusals(model)
+        for worker in model.workers:
+            if worker.stalled:
+                yield f"{model.model} on {worker.name}: stalled: {worker.stalled}"
         for version in model.versions:
             if version.stable and not version.ready_workers:
                 yield f"{model.model}/{version.version}: no worker serves it"

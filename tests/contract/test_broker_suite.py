@@ -12,12 +12,15 @@ from support.fleet import until
 from batchfleet.broker import fleet, requests
 from batchfleet.broker.commands import as_is, plain
 from batchfleet.broker.errors import NoGroupError, RefusedError, UnreachableError
+from batchfleet.broker.interface import blocking_timeout_s
 from batchfleet.wire.deployment import Deployment
+from batchfleet.wire.errors import SettingsError
 from batchfleet.wire.keys import ModelKeys
 from batchfleet.wire.request import Request
 
 PATIENCE_S = 20.0
 SOON_S = 0.05
+WHILE_S = 2.0
 
 
 def undeployed(wire):
@@ -125,7 +128,7 @@ def test_a_wait_ends_with_nothing_when_its_time_is_over(wire):
 def test_a_bell_that_rang_before_is_heard_at_once_and_once(wire):
     wire.ask("RPUSH", wire.bell, "1")
     bells = [wire.keys.worker_bell("w1"), wire.bell]
-    assert wire.run(requests.wait_for_bell(bells, PATIENCE_S)) is True
+    assert wire.run(requests.wait_for_bell(bells, WHILE_S)) is True
     assert wire.run(requests.wait_for_bell(bells, SOON_S)) is False
 
 
@@ -135,7 +138,7 @@ def waiting(wire):
     pool = ThreadPoolExecutor(8)
 
     def start(command):
-        executor = wire.broker.connect("waiting", PATIENCE_S)
+        executor = wire.broker.connect("waiting", blocking_timeout_s(PATIENCE_S))
         return pool.submit(lambda: _run_and_close(executor, command))
 
     yield start
@@ -155,7 +158,8 @@ def test_what_comes_while_one_waits_is_handed_over(wire, waiting):
     second = waiting(plain(as_is, "BLMOVE", key, key, "LEFT", "LEFT", 15))
     wire.run(requests.submit(wire.keys, TENANT, Request(id="a", inputs=INPUTS)))
     assert [fields[1] for _, fields in read.result(PATIENCE_S)[0][1]] == [b"a"]
-    wire.run(fleet.ring_worker(wire.keys, "w1"))
+    wire.join()
+    assert wire.run(fleet.ring_worker(wire.keys, "w1"))
     assert bell.result(PATIENCE_S) is True
     wire.ask("RPUSH", key, ANSWER)
     assert (reply.result(PATIENCE_S), second.result(PATIENCE_S)) == (ANSWER, ANSWER)
@@ -183,8 +187,22 @@ def test_one_token_wakes_one_worker(wire, waiting):
 def test_who_waits_longer_than_its_connection_allows_gets_no_answer(wire):
     with wire.broker.connect("short", SOON_S) as executor:
         with pytest.raises(UnreachableError):
-            executor.run(requests.wait_for_bell([wire.bell], PATIENCE_S))
+            executor.run(plain(as_is, "BLPOP", wire.bell, PATIENCE_S))
         assert executor.run(fleet.ping()) in (b"PONG", "PONG")
+
+
+def test_a_wait_that_its_connection_would_not_sit_out_is_refused_unsent(wire):
+    """The margin is for the way there and back; an answer that came later would be lost."""
+    wire.ask("RPUSH", wire.bell, "1")
+    with wire.broker.connect("short", 7.0) as executor:
+        for wait_s in (7.0, 5.5):
+            bell = requests.wait_for_bell([wire.bell], wait_s)
+            with pytest.raises(SettingsError, match="gives up after 7 s"):
+                executor.run(bell)
+            with pytest.raises(SettingsError):
+                executor.run_each([fleet.ping(), bell])
+        assert wire.ask("LLEN", wire.bell) == 1
+        assert executor.run(requests.wait_for_bell([wire.bell], 5.0)) is True
 
 
 def test_commands_sent_together_wait_for_those_before_them(wire):
@@ -194,7 +212,7 @@ def test_commands_sent_together_wait_for_those_before_them(wire):
     streams = fleet.queue_streams(wire.keys, RECORD)
     rang, taken = wire.executor.run_each(
         [
-            requests.wait_for_bell([wire.bell], PATIENCE_S),
+            requests.wait_for_bell([wire.bell], WHILE_S),
             requests.take(wire.keys, "w1", RECORD, streams, 10),
         ]
     )
@@ -360,6 +378,18 @@ def test_a_worker_joins_beats_and_leaves(wire):
     assert wire.ask("EXISTS", keys.worker("w1"), keys.worker_bell("w1")) == 0
     assert wire.run(fleet.beat(keys, "w1", TTL_MS, {})) == 0
     assert not wire.run(fleet.join(keys, "w1", TTL_MS, {}))
+
+
+def test_nothing_is_made_anew_of_a_worker_that_is_gone(wire):
+    keys = wire.keys
+    wire.join()
+    assert wire.run(fleet.note_inside(keys, "w1", ["t:a", "t:b"])) == 1
+    assert wire.run(fleet.announcement(keys, "w1"))["inside"] == b"t:a t:b"
+    assert wire.run(fleet.leave(keys, "w1"))
+    assert wire.run(fleet.retire(keys, "w1", [wire.queue()]))
+    assert wire.run(fleet.note_inside(keys, "w1", ["t:a"])) == 0
+    assert not wire.run(fleet.ring_worker(keys, "w1"))
+    assert wire.ask("EXISTS", keys.worker("w1"), keys.worker_bell("w1")) == 0
 
 
 def test_a_worker_vanishes_from_a_model_without_being_lost(wire):

@@ -225,6 +225,16 @@ def test_keys_are_those_of_the_code():
     assert features <= set(RESERVED)
 
 
+def test_keys_that_live_on_are_those_of_no_single_request():
+    (listed,) = re.findall(r"^Without a TTL live (.+?);", TEXT, re.MULTILINE | re.DOTALL)
+    lasting = set(words(listed))
+    lives = {bare(r["key"]): r["life"] for r in only_table("key", "type", "life", "written by")}
+    reserved = set(names(only_table("key", "type", "for"), "key"))
+    assert lasting <= lives.keys() | reserved
+    assert not any("<id>" in key or "session" in key for key in lasting)
+    assert {key for key in lasting if "ttl" in lives.get(key, "")} == set()
+
+
 def test_the_channel_is_named_by_the_documented_number_of_characters():
     name = ModelKeys("ns", "m").channel("t", "0123456789")
     assert name == "ns:{m}:done:t:" + "0123456789"[: limits.NOTIFY_PREFIX_LENGTH]

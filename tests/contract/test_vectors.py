@@ -160,7 +160,7 @@ def test_work_entry(given, expected):
     entry = read()
     assert entry.accepted_ms == 1790000000000
     wanted = {"stream": given["stream"], "entry_id": given["entry_id"].encode(), "warnings": ()}
-    wanted |= expected["entry"]
+    wanted |= {"attempt": 1, "retries": 0, **expected["entry"]}
     wanted["warnings"] = tuple(wanted["warnings"])
     for name in ("inputs", "parameters"):
         if name in wanted:

@@ -10,7 +10,7 @@ from support.stub_fleet import deploy_model
 from batchfleet.broker import fleet, requests
 from batchfleet.broker.blocking import BlockingExecutor
 from batchfleet.broker.commands import as_is, plain
-from batchfleet.broker.errors import RefusedError, UnreachableError
+from batchfleet.broker.errors import RefusedError, UnreachableError, UnusableKeyError
 
 
 @pytest.fixture(params=["url", "socket_url"])
@@ -52,7 +52,7 @@ def test_a_refusal_stands_in_its_commands_place(executor, server, namespace):
     server.set(f"{namespace}:text", "x")
     bad = plain(as_is, "LPUSH", f"{namespace}:text", "y")
     refused, answer = executor.run_each([bad, echo("fine")])
-    assert (type(refused), refused.code, answer) == (RefusedError, "WRONGTYPE", b"fine")
+    assert (type(refused), refused.code, answer) == (UnusableKeyError, "WRONGTYPE", b"fine")
     with pytest.raises(RefusedError, match="WRONGTYPE"):
         executor.run(bad)
     with pytest.raises(RefusedError, match="WRONGTYPE"):

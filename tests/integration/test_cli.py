@@ -2,15 +2,12 @@
 
 import importlib
 import json
-import logging
 import subprocess
 import sys
-import warnings
 
 import click
 import pytest
 import redis
-import structlog
 from click.testing import CliRunner
 
 from batchfleet.broker import fleet
@@ -18,36 +15,6 @@ from batchfleet.broker.blocking import BlockingExecutor
 from batchfleet.ops.cli import COMMANDS, main
 from batchfleet.wire.keys import ModelKeys
 from batchfleet.wire.limits import TIMEOUT_MS_DEFAULT
-
-
-@pytest.fixture
-def restored_logs():
-    """Commands configure the logs of their process, which here is pytest's."""
-    root = logging.getLogger()
-    handlers, level, show = root.handlers[:], root.level, warnings.showwarning
-    yield
-    logging.captureWarnings(capture=False)
-    root.handlers[:], warnings.showwarning = handlers, show
-    root.setLevel(level)
-    structlog.reset_defaults()
-
-
-@pytest.fixture
-def cli(redis_server, namespace, store_path, restored_logs, monkeypatch, tmp_path):
-    """Run a command on the test's server, namespace and store."""
-    monkeypatch.chdir(tmp_path)
-    environ = {
-        "BATCHFLEET_REDIS_URL": redis_server.socket_url,
-        "BATCHFLEET_NAMESPACE": namespace,
-        "BATCHFLEET_STORE": str(store_path),
-    }
-
-    def run(*arguments, exit_code=0, **options):
-        result = CliRunner(env=environ).invoke(main, arguments, **options)
-        assert result.exit_code == exit_code, result.output
-        return result
-
-    return run
 
 
 @pytest.fixture
@@ -87,7 +54,7 @@ def test_every_command_explains_itself(command):
     assert shown.exit_code == 0
     assert len(shown.output.splitlines()) > 5
     # A group whose commands carry the examples, and lists that take no arguments, need none.
-    if command.name not in ("requests", "list"):
+    if command.name != "list":
         assert "batchfleet " in shown.output.partition("Example")[2]
 
 

@@ -1,4 +1,4 @@
-"""Random plays of the contract's commands, and a player that carries one out on a broker.
+"""A player that carries out a random play of the contract's commands on a broker.
 
 What differs between brokers for good reasons (entry ids, deadlines, idle times) is named by the
 order of its coming, so that two players' records can be compared.
@@ -6,80 +6,14 @@ order of its coming, so that two players' records can be compared.
 
 from dataclasses import dataclass, field
 
-from hypothesis import strategies as st
-from support.broker_wire import ANSWER, BUCKETS, INPUTS, RECORD, REFUSAL, TENANT, TTL_MS, Wire
+from support.broker_steps import AHEAD, BODIES, HOUR_MS, IDS, OTHER, WORKERS
+from support.broker_wire import ANSWER, BUCKETS, INPUTS, RECORD, TENANT, TTL_MS, Wire
 
-from batchfleet.broker import fleet, requests
+from batchfleet.broker import dead, fleet, listing, requests
 from batchfleet.broker.errors import RefusedError
-from batchfleet.wire import limits
 from batchfleet.wire.keys import PRIORITIES
 from batchfleet.wire.request import Request
 from batchfleet.wire.work import parse_work
-
-IDS = ("a", "b", "c", "d", "e", "f")
-WORKERS = ("w1", "w2", "w3")
-ROUTERS = ("r1", "r2")
-BODIES = {"small": INPUTS, "large": b"x" * (limits.COPY_IN_SERVER_BYTES + 1)}
-AHEAD = b"99999999999999-0"
-HOUR_MS = 3_600_000
-
-_ids = st.sampled_from(IDS)
-_workers = st.sampled_from(WORKERS)
-_routers = st.sampled_from(ROUTERS)
-_index = st.integers(0, 7)
-_buckets = st.sampled_from(BUCKETS)
-_priorities = st.sampled_from(PRIORITIES)
-_item = st.fixed_dictionaries(
-    {
-        "entry": _index,
-        "bucket": _buckets,
-        "priority": _priorities,
-        "refusal": st.sampled_from((b"", b"", b"", REFUSAL)),
-        "rows": st.sampled_from((None, 3, 500)),
-        # Of no time at all: late, whatever the clock says.
-        "timeout_ms": st.sampled_from((60_000, 60_000, 60_000, 0)),
-        "is_ahead": st.sampled_from((False, False, False, False, True)),
-    }
-)
-_end = st.tuples(_index, st.booleans(), st.sampled_from((b"", b"{}")))
-
-# How often each step comes, and its arguments. What routers and workers do most of the time comes
-# most often, so that the rest meets something.
-_WEIGHED = (
-    (12, "admit", _ids, _item, st.sampled_from((2, 100, 100))),
-    (8, "serve", _workers, st.integers(1, 8)),
-    (3, "submit", _ids, st.sampled_from(tuple(BODIES))),
-    (2, "read_ingress", _routers, st.integers(1, 4)),
-    (1, "reread_ingress", _routers),
-    (1, "claim_ingress", _routers, st.sampled_from((0, HOUR_MS))),
-    (1, "drop_ingress", _index),
-    (2, "delete_entry", _index),
-    (6, "accept", st.lists(_item, min_size=1, max_size=4), st.sampled_from((0, 3, 100, 100))),
-    (1, "join", _workers),
-    (1, "beat", _workers),
-    (1, "leave", _workers),
-    (1, "bury", _workers),
-    (1, "vanish", _workers),
-    (6, "take", _workers, st.integers(0, 8), st.permutations(BUCKETS)),
-    (1, "reread_work", _workers, _buckets),
-    (8, "finish", _workers, st.lists(_end, min_size=1, max_size=4)),
-    (3, "expire", _ids),
-    (3, "be_late", _ids),
-    (2, "overdue", st.integers(1, 3)),
-    (2, "look_up", _ids),
-    (1, "forget_reply", _ids),
-    (1, "spoil_reply", _ids),
-    (2, "remove_queue", _buckets),
-    (1, "ring", _workers),
-    (5, "hear", _workers),
-    (2, "deploy", st.sampled_from((1, 2))),
-    (1, "configure", st.sampled_from((b"5", b""))),
-    (1, "undeploy", st.booleans()),
-)
-_STEPS_OF = {name: st.tuples(st.just(name), *arguments) for _, name, *arguments in _WEIGHED}
-_NAMES = [name for weight, name, *_ in _WEIGHED for _ in range(weight)]
-
-STEPS = st.lists(st.sampled_from(_NAMES).flatmap(_STEPS_OF.get), min_size=10, max_size=60)
 
 
 def _pick(known, at):
@@ -95,6 +29,7 @@ class Player:
     entries: list = field(default_factory=list)  # (entry id, request id), in order
     works: list = field(default_factory=list)
     names: dict = field(default_factory=dict)
+    record: dict = field(default_factory=dict)  # the deploy hash before it was lost
 
     def play(self, step):
         """One step; its record, or the code of the error that it ended in."""
@@ -180,7 +115,8 @@ class Player:
     def _item(self, wanted):
         entry_id, request_id, inputs = _pick(self.entries, wanted["entry"])
         entry_id = AHEAD if wanted["is_ahead"] else entry_id
-        changes = {name: wanted[name] for name in ("refusal", "rows", "bucket", "timeout_ms")}
+        told = ("refusal", "rows", "bucket", "timeout_ms", "delay_ms", "retries")
+        changes = {name: wanted[name] for name in told}
         item = self.wire.item(request_id, entry_id, inputs=inputs, **changes)
         if wanted["refusal"]:
             return item
@@ -219,12 +155,112 @@ class Player:
         if not self.works:
             return None
         items = []
-        for at, is_known, journal in ends:
+        for at, is_known, journal, is_dead in ends:
             work = _pick(self.works, at)
             place = (work.stream, work.entry_id) if is_known else ()
             end = self.wire.end(work.id, ANSWER + worker.encode(), *place)
-            items.append(end._replace(journal=journal))
+            items.append(end._replace(journal=journal, is_dead=is_dead))
         return [outcome.name for outcome in self.wire.finish(worker, *items)]
+
+    def do_give_up(self, worker, item, is_replayed):
+        """What a worker does with a request that failed too often."""
+        return [
+            self.do_admit(IDS[0], item, 100),
+            self.do_serve(worker, 8),
+            self.do_finish(worker, [(0, True, b"", True)]),
+            self.do_list_letters(1),
+            is_replayed and self.do_replay(0, IDS[2]),
+        ]
+
+    def do_fail(self, worker, item, is_short):
+        """What a worker does with a request that may run again."""
+        taken = [self.do_admit(IDS[1], item, 100), self.do_serve(worker, 8)]
+        return [*taken, self.do_retry(worker, 0, is_short)]
+
+    def do_retry(self, worker, at, is_short):
+        if not self.works:
+            return None
+        work = _pick(self.works, at)
+        return self.wire.retry(work, worker, 0 if is_short else HOUR_MS).name
+
+    def do_promote(self, has_come, count):
+        """What is parked, as if its time had come or as it is."""
+        if has_come:
+            self._even_times()
+        return [(name, outcome.name) for name, outcome in self.wire.promote(count)]
+
+    def _even_times(self):
+        """Times that two servers agree on: by the order of coming."""
+        known = self.wire.ask("XRANGE", self.wire.keys.parked, "-", "+")
+        for at, (parked_id, _) in enumerate(known):
+            self.wire.ask("ZADD", self.wire.keys.later, "XX", at + 1, parked_id)
+
+    def do_lose_parked(self, at):
+        known = self.wire.ask("XRANGE", self.wire.keys.parked, "-", "+")
+        # Its time would stand in another place among the times of others.
+        self._even_times()
+        lost = known and self.wire.ask("XDEL", self.wire.keys.parked, _pick(known, at)[0])
+        return [lost, self.do_promote(False, 4)]
+
+    def do_uproot(self, worker, item, bucket):
+        """A queue goes while requests are parked for it."""
+        failed = self.do_fail(worker, item, False)
+        return [failed, self.do_remove_queue(bucket), self.do_promote(True, 4)]
+
+    def _letters(self):
+        return self.wire.run(listing.latest_heads(self.wire.keys.dead, "+", 100))
+
+    def do_replay(self, at, request_id):
+        known = self._letters()
+        entry_id = _pick(known, at)[0] if known else b"1-0"
+        fields = Request(id=request_id, inputs=INPUTS).to_fields()
+        added = self.wire.run(dead.replay(self.wire.keys, TENANT, entry_id, fields))
+        if isinstance(added, bytes):
+            self.entries.append((added, request_id, INPUTS))
+            self._name(self.wire.ingress, added)
+        return added
+
+    def do_trim_letters(self, all_of_them):
+        before_ms = 10**13 if all_of_them else 1
+        return self.wire.run(dead.trim_letters(self.wire.keys, before_ms))
+
+    def do_list_letters(self, count):
+        found = self.wire.run(listing.latest_heads(self.wire.keys.dead, "+", count))
+        return self._fields(self.wire.keys.dead, found)
+
+    def do_spoil_letters(self, item):
+        """A foreign hand's value in place of letters, for as long as it takes to meet it."""
+        if self._letters():
+            return None
+        taken = [self.do_admit(IDS[3], item, 100), self.do_serve(WORKERS[0], 8)]
+        self.wire.ask("SADD", self.wire.keys.dead, "foreign")
+        ended = self.do_finish(WORKERS[0], [(0, True, b"", True)])
+        self.wire.ask("DEL", self.wire.keys.dead)
+        return [*taken, ended]
+
+    def do_list_queue(self, bucket, count):
+        stream = self.wire.queue(bucket)
+        heads = self._fields(stream, self.wire.run(listing.heads(stream, "-", count)))
+        taken = self.wire.run(listing.taken(stream, "-", count))
+        return [heads, [[self._name(stream, one[0]), *one[1:]] for one in taken]]
+
+    def do_lose_record(self):
+        known = self.wire.run(fleet.deploy_hash(self.wire.keys))
+        self.record = known or self.record
+        return self.wire.ask("DEL", self.wire.keys.deploy, self.wire.keys.tenants)
+
+    def do_mend(self, is_known):
+        known = self.wire.run(fleet.deploy_hash(self.wire.keys))
+        if is_known or not known:
+            known = self.record or known
+        if not known:
+            return None
+        streams = fleet.queue_streams(self.wire.keys, RECORD)
+        return self.wire.run(fleet.mend(self.wire.keys, known, [TENANT], streams, "mended"))
+
+    def do_prune(self, idle_ms):
+        """How many went is not told: a server before 7.2 knows no reader that found nothing."""
+        self.wire.run(fleet.prune_routers(self.wire.keys, TENANT, idle_ms))
 
     def do_expire(self, request_id):
         return self.wire.expire(request_id).name
@@ -265,7 +301,7 @@ class Player:
         return [self.wire.ask("LPOP", bell) for bell in (keys.worker_bell(worker), self.wire.bell)]
 
     def do_deploy(self, tenants):
-        names = [TENANT, "other"][:tenants]
+        names = [TENANT, OTHER][:tenants]
         streams = fleet.queue_streams(self.wire.keys, RECORD)
         return self.wire.run(fleet.deploy(self.wire.keys, RECORD, streams, "n", names))
 
@@ -277,6 +313,7 @@ class Player:
     def do_undeploy(self, forced):
         keys = self.wire.keys
         others = [*fleet.queue_streams(keys, RECORD), self.wire.ingress, self.wire.bell]
+        others += [keys.later, keys.parked]
         removed, count = self.wire.run(fleet.undeploy(keys, others, forced=forced))
         if removed:
             self._forget_names(*others)
@@ -304,6 +341,9 @@ class Player:
             "deploy": lambda: sorted(self.wire.run(fleet.deploy_hash(keys)).items()),
             "bell": lambda: ask("LRANGE", self.wire.bell, 0, -1),
             "journal": lambda: ask("XLEN", keys.journal),
+            "later": lambda: ask("ZCARD", keys.later),
+            "parked": lambda: self._fields(keys.parked, ask("XRANGE", keys.parked, "-", "+")),
+            "dead": lambda: self._fields(keys.dead, ask("XRANGE", keys.dead, "-", "+")),
         }
         for worker in WORKERS:
             announced = fleet.announcement(keys, worker)

@@ -9,7 +9,7 @@ import pytest
 import redis
 from support.fleet import until
 
-from batchfleet.broker import fleet, requests
+from batchfleet.broker import fleet, later, requests
 from batchfleet.broker.commands import as_is, plain
 from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, find_server, free_port
 from batchfleet.broker.interface import Broker, Executor
@@ -119,9 +119,15 @@ class Wire:
             "refusal": b"",
             "inputs": INPUTS,
             "rows": None,
+            "delay_ms": 0,
+            "retries": None,
+            "version": None,
+            "inputs_at": None,
         }
         values |= changes
-        request = Request(id=request_id, inputs=values["inputs"], rows=values["rows"])
+        named = {name: values[name] for name in ("rows", "retries", "version", "inputs_at")}
+        inputs = b"" if named["inputs_at"] else values["inputs"]
+        request = Request(id=request_id, inputs=inputs, **named)
         refused = bool(values["refusal"])
         return AcceptItem(
             entry_id=entry_id,
@@ -133,6 +139,8 @@ class Wire:
             fields=() if refused else work_fields(request, TENANT),
             inputs=b"" if refused else request.inputs,
             refusal=values["refusal"],
+            inputs_at="" if refused else named["inputs_at"] or "",
+            delay_ms=values["delay_ms"],
         )
 
     def accept(self, *items, backlog=100):
@@ -159,6 +167,24 @@ class Wire:
 
     def finish(self, worker, *items):
         return self.run(requests.finish(self.keys, worker, items))
+
+    def be_ripe(self, *parked_ids):
+        """Have the time of parked requests come; of all of them where none is named."""
+        for parked_id in parked_ids or self.ask("ZRANGE", self.keys.later, 0, -1):
+            self.ask("ZADD", self.keys.later, "XX", 1, parked_id)
+
+    def promote(self, count=10):
+        """Move what is ripe, as a router does; returns ids and outcomes."""
+        items = self.run(later.ripe(self.keys, count))
+        outcomes = self.run(later.promote(self.keys, items))
+        return [(item.request_id, outcome) for item, outcome in zip(items, outcomes, strict=True)]
+
+    def parked(self):
+        """Entries that are parked, and those that have a time."""
+        return self.ask("XLEN", self.keys.parked), self.ask("ZCARD", self.keys.later)
+
+    def retry(self, work, worker="w1", delay_ms=60_000):
+        return self.run(later.retry(self.keys, worker, work, self.bell, delay_ms))
 
     def settle(self, work, reply=ANSWER, worker="w1"):
         """Finish a request whose entry the worker holds."""

@@ -24,6 +24,7 @@ from batchfleet.models.importing import builtin_draft
 from batchfleet.models.runtimes.echo import echo_digest
 from batchfleet.models.store import Store
 from batchfleet.ops import deployment
+from batchfleet.service import fault_points
 from batchfleet.service.lifecycle import spawn
 from batchfleet.service.settings import SETTING_ROWS
 from batchfleet.wire.codec import decode_outputs
@@ -167,17 +168,21 @@ class Fleet:
 
     # Programs.
 
-    def start(self, kind, python=sys.executable, **settings):
-        """Start a program, in the environment of `python`, without waiting for it."""
+    def start(self, kind, python=sys.executable, faults="", **settings):
+        """Start a program, in the environment of `python`, without waiting for it.
+
+        `faults` arms fault points.
+        """
         values = {
             **_QUICK,
             **self.settings,
-            **settings,
             "redis_url": self.url,
             "namespace": self.namespace,
             "store": self.store.root,
+            **settings,
         }
         environ = {SETTING_ROWS[name].variable: str(value) for name, value in values.items()}
+        environ[fault_points.VARIABLE] = faults
         log_path = self.folder / f"{kind}-{len(self.programs)}.log"
         program = Program(kind, {"PATH": os.defpath, **environ}, log_path, python)
         self.programs.append(program)

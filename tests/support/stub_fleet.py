@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from batchfleet.broker import fleet, requests
 from batchfleet.broker.blocking import BlockingExecutor
 from batchfleet.service.lifecycle import guarded_thread
-from batchfleet.wire.codec import decode_body, encode_body
+from batchfleet.wire.codec import JSON, decode_body, encode_body
 from batchfleet.wire.deployment import VersionRecord
+from batchfleet.wire.errors import ErrorBody, ErrorKind
 from batchfleet.wire.keys import ModelKeys
-from batchfleet.wire.reply import Envelope, Receipt, Usage, encode_answer
-from batchfleet.wire.request import parse_request
+from batchfleet.wire.reply import Envelope, Receipt, Usage, encode_answer, encode_error
+from batchfleet.wire.request import cancelled_id, parse_request
 from batchfleet.wire.tensors import decode_columns, encode_columns
 from batchfleet.wire.work import parse_work, work_fields
 
@@ -83,8 +84,26 @@ class StubFleet:
         stream = self.keys.ingress(TENANT)
         read = executor.run(requests.read_ingress([stream], self.worker, 64, block_ms))
         for _, entries in read:
-            items = [self.accept_item(entry_id, flat) for entry_id, flat in entries]
+            cancelled = {e: name for e, flat in entries if (name := cancelled_id(flat))}
+            items = [self.accept_item(e, flat) for e, flat in entries if e not in cancelled]
             executor.run(requests.accept(self.keys, stream, 100_000, items))
+            for entry_id, request_id in cancelled.items():
+                self.cancel(executor, request_id)
+                executor.run_all(requests.drop_ingress(stream, [entry_id]))
+
+    def cancel(self, executor, request_id):
+        envelope = Envelope(id=request_id, tenant=TENANT, accept=JSON, model=self.keys.model)
+        item = requests.FinishItem(
+            stream="",
+            entry_id=b"",
+            tenant=TENANT,
+            request_id=request_id,
+            reply=encode_error(envelope, ErrorBody(ErrorKind.CANCELLED, "taken back")),
+            status="cancelled",
+            result_ttl_ms=300_000,
+            tombstone_ttl_ms=360_000,
+        )
+        executor.run(requests.finish(self.keys, "", [item]))
 
     def accept_item(self, entry_id, flat):
         request = parse_request(flat, 1 << 24)

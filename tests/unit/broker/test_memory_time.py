@@ -91,6 +91,17 @@ def test_what_a_silent_worker_announced_goes_and_a_beat_brings_it_back(wire, clo
     assert wire.run(fleet.announcement(wire.keys, "w1")) == {"room": b"2"}
 
 
+@pytest.mark.parametrize("step_ms", [600_000, -600_000])
+def test_a_step_of_the_servers_clock_ends_no_worker(wire, clock, step_ms):
+    """As after a failover to a server whose clock is wrong: beats are counters."""
+    wire.run(fleet.join(wire.keys, "w1", 3_000, {"room": "1"}))
+    clock.jump_wall(step_ms)
+    assert wire.run(fleet.living(wire.keys)) == ["w1"]
+    assert wire.run(fleet.beat(wire.keys, "w1", 3_000, {"room": "1"})) == 2
+    wire.open("a")
+    assert [work.id for work in wire.take("w1")] == ["a"]
+
+
 def test_entries_are_claimed_once_they_were_idle_for_long_enough(wire, clock):
     entry = wire.enter("a")
     clock.advance(999)

@@ -36,6 +36,13 @@ def test_tokens_count_padding():
     assert (len(batch.rows), batch.release) == (4, "tokens")
 
 
+def test_tokens_that_are_only_padding_count_as_well():
+    """Four rows hold 398 tokens, and the device would compute 404."""
+    rows = [row(1, 101), *(row(number, 99) for number in (2, 3, 4))]
+    batch = choose_batch(rows, 10, LIMITS, UNKNOWN)
+    assert (len(batch.rows), batch.release) == (3, "tokens")
+
+
 def test_a_row_over_the_token_limit_runs_alone():
     batch = choose_batch([row(1, 900), row(2, 900)], 10, LIMITS, UNKNOWN)
     assert chosen(batch) == [1]

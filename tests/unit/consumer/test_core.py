@@ -3,7 +3,7 @@
 import pytest
 
 from batchfleet.consumer.core import Core
-from batchfleet.consumer.held import Placement
+from batchfleet.consumer.held import Placement, RecoveredEntry
 from batchfleet.consumer.protocol import (
     Answer,
     Answers,
@@ -152,6 +152,19 @@ def test_a_batch_over_the_limits_comes_back_prepared_and_is_cut_then():
     assert len(cut.rows) == 4
 
 
+def test_what_came_while_one_ran_is_the_next_batch():
+    bench = Bench(bytes_per_token=4.0, max_batch_size=8)
+    bench.take(entry("runs"))
+    (run,) = bench.plan()
+    bench.take(*(entry(f"r{at}") for at in range(7)))
+    (prepare,) = bench.plan()
+    assert isinstance(prepare, Prepare)
+    bench.prepared(*((number, [5]) for number in range(2, 9)))
+    bench.done(run, answered(1), prepared=[PreparedItem(1, [5], 0, 0.1)])
+    (following,) = bench.plan()
+    assert len(following.rows) == 7
+
+
 def test_a_failed_request_ends_alone():
     bench = Bench()
     bench.take(entry("good"), entry("bad"))
@@ -210,6 +223,60 @@ def test_after_a_lost_device_the_suspects_run_alone_and_only_the_culprit_fails()
     assert outcomes == {"a": None, "b": POISON.code, "c": None}
     (run,) = bench.plan()
     assert [item.request for item in run.items] == [4]
+
+
+def recovered(name, attempt, *, inside=True):
+    return RecoveredEntry(PLACE, entry(name), attempt, inside)
+
+
+def test_a_recovered_suspect_waits_until_the_device_process_is_empty():
+    bench = Bench(bytes_per_token=4.0)
+    bench.take(entry("runs"))
+    (run,) = bench.plan()
+    assert bench.core.take_over(bench.lane, [recovered("suspect", 2)], 0.0, 0.0) == []
+    assert bench.plan() == []
+    bench.done(run, answered(1), prepared=[PreparedItem(1, [5], 0, 0.1)])
+    (prepare,) = bench.plan()
+    assert [item.request for item in prepare.items] == [2]
+
+
+def test_a_request_that_ended_too_many_workers_is_given_up():
+    bench = Bench(max_attempts=2)
+    found = [recovered("culprit", 3), recovered("waited", 1, inside=False)]
+    (ended,) = bench.core.take_over(bench.lane, found, 0.0, 0.0)
+    assert (ended.held.entry.id, ended.failure.code) == ("culprit", POISON.code)
+    assert [held.entry.id for held in bench.core.held.values()] == ["waited"]
+
+
+def test_what_was_prepared_before_suspects_came_is_run_before_them():
+    """Nothing else would empty the device process, and all would wait for their deadlines."""
+    bench = Bench(bytes_per_token=4.0, max_batch_size=1)
+    bench.take(entry("first"), entry("second"))
+    bench.plan()
+    bench.prepared((1, [1]), (2, [1]))
+    (first,) = bench.plan()
+    lost = RecoveredEntry(PLACE, entry("suspect"), attempt=2, inside=True)
+    assert bench.core.take_over(bench.lane, [lost], 1.0, 0.0) == []
+    assert bench.plan() == []
+    bench.done(first, answered(1))
+    (second,) = bench.plan()
+    assert second.rows == [(2, 0)]
+    bench.done(second, answered(2))
+    (prepare,) = bench.plan()
+    assert [item.request for item in prepare.items] == [3]
+
+
+def test_a_group_of_suspects_runs_as_one_batch_however_it_is_prepared():
+    bench = Bench(bytes_per_token=4.0)
+    lost = [RecoveredEntry(PLACE, entry(name), attempt=2, inside=True) for name in "abc"]
+    bench.core.take_over(bench.lane, lost, 0.0, 0.0)
+    (prepare,) = bench.plan()
+    assert [item.request for item in prepare.items] == [1, 2, 3]
+    bench.prepared((1, [1]), (2, [1]))
+    assert bench.plan() == []
+    bench.prepared((3, [1]))
+    (run,) = bench.plan()
+    assert sorted(run.rows) == [(1, 0), (2, 0), (3, 0)]
 
 
 def test_a_late_request_is_given_up_unless_it_is_on_the_device():
@@ -304,3 +371,29 @@ def test_suspects_wait_until_no_version_is_being_loaded():
     assert bench.plan() == []
     other.refusal = "it crashes"
     assert isinstance(bench.plan()[0], Prepare)
+
+
+def test_what_happened_before_a_version_was_loaded_does_not_count_against_it():
+    bench = Bench()
+    lane = bench.lane
+    for _ in range(3):
+        lane.ready = False
+        bench.core.lose_device(POISON, "it ended the device process: killed by SIGKILL")
+        bench.core.device_up = True
+        bench.core.receive(Ready(lane.number, [], "l" * 16, 0, 1.0), 0)
+    assert (lane.ready, lane.refusal) == (True, "")
+
+
+def test_what_never_arrived_in_the_device_process_is_no_culprit():
+    bench = Bench()
+    bench.take(entry("a"))
+    bench.plan()
+    for arrives in (False, False, True):
+        ended = bench.core.lose_device(POISON, "segv")
+        bench.core.device_up = True
+        bench.lane.ready = True
+        assert ended == []
+        assert isinstance(bench.plan()[0], Prepare)
+        if not arrives:
+            bench.core.suspects.acquit()
+    assert [one.failure.code for one in bench.core.lose_device(POISON, "segv")] == [POISON.code]

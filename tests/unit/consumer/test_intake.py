@@ -4,11 +4,14 @@ import threading
 
 import pytest
 from support.broker_wire import RECORD, wired
+from support.loops import watched_loop
 
+from batchfleet.broker import fleet, requests
 from batchfleet.broker.memory.executors import MemoryBroker
 from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.held import Lane
 from batchfleet.consumer.intake import Intake, Offer
+from batchfleet.service.fault_points import FaultPoints
 
 
 class Desk:
@@ -16,6 +19,7 @@ class Desk:
 
     name = "buried"
     taking = True
+    doubts = 0
 
     def __init__(self, on_offer):
         self.stopping = threading.Event()
@@ -36,10 +40,50 @@ class Desk:
         self.is_fenced = True
 
 
+class Holder(Desk):
+    """A living worker with one lane, which ends after so many turns."""
+
+    name = "w1"
+
+    def __init__(self, over, turns, on_turn):
+        super().__init__(lambda: None)
+        self.held = []
+        self._left = turns
+        self._over = over
+        self._on_turn = on_turn
+
+    def offer(self, model, *, wait):
+        self._left -= 1
+        if self._left == 0:
+            self._over.set()
+        self._on_turn(self._left)
+        return super().offer(model, wait=wait)
+
+    def hold(self, lane, entries):  # noqa: ARG002 - the port's shape
+        self.held += [entry.id for _, entry in entries]
+
+    def is_held(self, stream, entry_id):  # noqa: ARG002 - the port's shape
+        return False
+
+
+@pytest.mark.parametrize("doubts", [0, 1])
+def test_a_doubt_of_anybodys_makes_intake_look_at_what_is_pending(doubts):
+    """As after a recovery whose answer was lost: pending for us, and nobody was told."""
+    over = threading.Event()
+    with wired(MemoryBroker(MemoryServer()), "n") as wire, watched_loop() as loop:
+        wire.join()
+        wire.open("lost")
+        wire.run(requests.take(wire.keys, "w1", RECORD, fleet.queue_streams(wire.keys, RECORD), 9))
+        desk = Holder(over, 2, lambda _: None)
+        desk.doubts = doubts
+        Intake(desk, wire.keys, wire.executor, over, loop, FaultPoints()).run()
+    assert desk.held == ["lost"] * doubts
+
+
 @pytest.mark.parametrize("is_withdrawn", [False, True])
 def test_a_refused_take_fences_a_worker_unless_it_left_the_model_itself(is_withdrawn):
     over = threading.Event()
     desk = Desk(over.set if is_withdrawn else lambda: None)
-    with wired(MemoryBroker(MemoryServer()), "n") as wire:
-        Intake(desk, wire.keys, wire.executor, over).run()
+    with wired(MemoryBroker(MemoryServer()), "n") as wire, watched_loop() as loop:
+        Intake(desk, wire.keys, wire.executor, over, loop, FaultPoints()).run()
     assert desk.is_fenced is not is_withdrawn

@@ -1,17 +1,20 @@
 """What the command line prints, and how it reads what was typed."""
 
 import io
+from io import StringIO
 
 import click
 import numpy as np
 import pytest
+from rich.console import Console
 
 from batchfleet.ops.cli import answers
 from batchfleet.ops.cli.answers import describe_outputs, read_inputs, reply_json
 from batchfleet.ops.cli.failures import explain
 from batchfleet.ops.cli.options import settings_of, split_version
 from batchfleet.ops.cli.requests import option_fields
-from batchfleet.ops.survey import read_worker
+from batchfleet.ops.cli.status import render
+from batchfleet.ops.survey import FleetStatus, ModelStatus, read_worker
 from batchfleet.service.settings import SETTING_ROWS
 from batchfleet.wire.errors import (
     CallerError,
@@ -70,8 +73,14 @@ def test_texts_and_file_are_one_or_the_other(texts, file):
 
 
 def test_options_that_were_not_given_are_left_out():
-    given = {"id": None, "timeout": 1.5, "parameters": '{"a": 1}', "meta": "x"}
-    assert option_fields(given) == {"timeout_ms": 1500, "parameters": {"a": 1}, "meta": "x"}
+    given = {"id": None, "timeout": 1.5, "parameters": '{"a": 1}', "meta": "x", "retries": 2}
+    assert option_fields(given | {"delay": 0.25}) == {
+        "timeout_ms": 1500,
+        "delay_ms": 250,
+        "parameters": {"a": 1},
+        "meta": "x",
+        "retries": 2,
+    }
 
 
 @pytest.mark.parametrize("text", ["{", "[1]"])
@@ -147,3 +156,18 @@ def test_a_worker_is_read_from_what_it_announced():
     assert worker.state_of("1") == "refused"
     assert worker.state_of("2") == "not loaded"
     assert worker.facts == {"room": "64", "host": "�"}
+    assert worker.stalled == ""
+
+
+def test_a_worker_whose_loops_stand_still_is_complained_of():
+    worker = read_worker("w", {"lanes": b"{}", "stalled": b"intake m, keeper"})
+    found = FleetStatus(
+        namespace="n",
+        server_version="1",
+        memory_bytes=0,
+        memory_bytes_max=0,
+        models=[ModelStatus(model="m", workers=[worker])],
+    )
+    console = Console(width=200, file=StringIO())
+    console.print(render(found))
+    assert "m on w: stalled: intake m, keeper" in console.file.getvalue()

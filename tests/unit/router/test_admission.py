@@ -1,5 +1,7 @@
 """Where a router places an entry whose inputs lie elsewhere, and which it refuses."""
 
+from dataclasses import replace
+
 import pytest
 
 from batchfleet.router.admission import Situation, admit
@@ -62,3 +64,12 @@ def test_a_url_is_passed_on_where_the_deployment_allows_it():
 def test_a_blob_that_claims_more_than_the_bound_is_refused():
     fields = {"id": "a", "inputs_at": "blob", "inputs_bytes": "101"}
     assert refused_as(admitted(fields, max_request_bytes=100)) == "too_large"
+
+
+def test_a_server_that_is_nearly_full_gets_no_new_work():
+    """What is accepted must be finished, and finishing needs room."""
+    full = replace(situation(), memory_full=True, retry_after_ms=700)
+    item = admit(b"1-0", [b"id", b"a", b"inputs", b"{}"], "t", full)
+    error = decode_reply(item.refusal).error
+    assert (error["name"], error["retryable"], error["retry_after_ms"]) == ("busy", True, 700)
+    assert item.queue == ""

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from batchfleet.service.clock import ManualClock, SystemClock
@@ -27,3 +29,12 @@ def test_wall_time_jumps_alone():
 def test_monotonic_time_never_goes_back():
     with pytest.raises(ValueError, match="cannot pass"):
         ManualClock().advance(-1)
+
+
+def test_a_clock_that_jumps_changes_nothing_for_router_and_worker():
+    """They read no wall clock, and `time` is this module's alone (tests/tidy)."""
+    root = Path(__file__).parents[3]
+    code = [path for folder in ("router", "consumer") for path in (root / folder).rglob("*.py")]
+    assert len(code) > 30
+    assert [path.name for path in code if "wall_ms" in path.read_text()] == []
+    assert [path.name for path in code if "datetime" in path.read_text()] == []

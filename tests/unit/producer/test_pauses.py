@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from batchfleet.producer.back_off import BackOff
+from batchfleet.producer.pauses import Pauses
 
 
 class RecordingLoop(asyncio.SelectorEventLoop):
@@ -26,13 +26,13 @@ def loop():
 
 
 def test_pauses_grow_to_a_bound_and_start_small_again(loop):
-    back_off = BackOff(random.Random(1))
+    pauses = Pauses(random.Random(1))
 
     async def fail_often():
         for _ in range(12):
-            await back_off.pause()
-        back_off.reset()
-        await back_off.pause()
+            await pauses.pause()
+        pauses.reset()
+        await pauses.pause()
 
     loop.run_until_complete(fail_often())
     *growing, again = loop.delays

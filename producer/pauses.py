@@ -1,27 +1,27 @@
-"""Pauses between tries to reach a server: growing, bounded, and spread by chance."""
+"""The pauses of an asyncio task between tries to reach a server."""
 
 import asyncio
 import random
 
-_FIRST_S = 0.05
-_LONGEST_S = 2.0
+from ..service.back_off import BackOff
 
 
-class BackOff:
+class Pauses:
     """The pauses of one task."""
 
     def __init__(self, chance: random.Random | None = None) -> None:
         self._chance = chance or random.Random()  # noqa: S311 - spreads load, keeps no secret
-        self._next_s = _FIRST_S
+        self._policy = BackOff()
+        self._failures = 0
 
     def reset(self) -> None:
         """It worked: start small again."""
-        self._next_s = _FIRST_S
+        self._failures = 0
 
     async def pause(self) -> None:
-        """Wait; the next pause is twice as long, up to 2 s."""
+        """Wait; the next pause is longer."""
+        self._failures += 1
         over = asyncio.Event()
-        delay_s = self._next_s * self._chance.uniform(0.5, 1.0)
+        delay_s = self._policy.delay_s(self._failures, self._chance)
         asyncio.get_running_loop().call_later(delay_s, over.set)
-        self._next_s = min(2 * self._next_s, _LONGEST_S)
         await over.wait()

@@ -1,0 +1,40 @@
+"""Options that choose among many requests or letters, and the question before they go."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+tenant_option = click.option("--tenant", help="Those of this tenant alone.")
+older_than_option = click.option(
+    "--older-than", type=click.FloatRange(min=0), metavar="SECONDS", help="Those this old alone."
+)
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+limit_option = click.option(
+    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Show so many."
+)
+
+
+def ask_first(question: str, *, yes: bool) -> None:
+    """Go on only if the person at the terminal says so.
+
+    Raises:
+        Abort: they say no, or there is nobody to ask.
+    """
+    if not yes:
+        click.confirm(question, abort=True, err=True)
+
+
+@contextmanager
+def counting_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr; gives a function that is told how many more are done."""
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total)
+
+        def advance(count: int) -> None:
+            progress.advance(task, count)
+
+        yield advance

@@ -1,0 +1,286 @@
+"""`batchfleet requests`."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import orjson
+
+from ...broker import fleet
+from ...router.view import ModelView
+from ...wire.errors import ErrorKind, RequestError
+from ...wire.names import require_name
+from ...wire.states import State
+from ..deployment import Operator, require_deployment
+from ..open_requests import Cancelled, OpenRequest, Place, cancel, open_requests
+from ..request_view import RequestView, view_request
+from .answers import reply_json
+from .choosing import (
+    ask_first,
+    counting_bar,
+    limit_option,
+    older_than_option,
+    tenant_option,
+    yes_option,
+)
+from .connecting import connected
+from .options import LOGS, Loaded, examples, json_option, settings_of, with_settings
+from .output import make_table, print_json, print_table
+
+
+@click.group()
+@examples(
+    "batchfleet requests list minilm",
+    "batchfleet requests show minilm my-own-id",
+    "batchfleet requests cancel minilm my-own-id",
+    "batchfleet requests purge minilm --older-than 60",
+)
+def requests() -> None:
+    """Look at single requests, and take them back.
+
+    A request is open from the moment a router has accepted it until it is answered.
+    """
+
+
+@requests.command("list", short_help="List the open requests of a model.")
+@click.argument("model")
+@tenant_option
+@click.option(
+    "--place", type=click.Choice([place.value for place in Place]), help="Those there alone."
+)
+@limit_option
+@with_settings("redis_url", "namespace", *LOGS)
+@json_option
+@examples(
+    "batchfleet requests list minilm",
+    "batchfleet requests list minilm --place parked --tenant acme",
+    "batchfleet requests list minilm --limit 1000 --json",
+)
+def list_requests(
+    loaded: Loaded,
+    *,
+    model: str,
+    tenant: str | None,
+    place: str | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """List the open requests of a model, the next due first, and where each lies.
+
+    `waiting` in the queue of a priority and bucket, `taken` by a worker, `parked` until a later
+    time, or `nowhere`: its entry is on its way, or a foreign hand took it; such a request is
+    answered by its deadline.
+    """
+    with connected(loaded.settings) as operator:
+        view = model_view(operator, model)
+        found = _chosen(open_requests(operator.executor, view.keys, view.deployment), tenant)
+        now_ms = operator.executor.run(fleet.server_time())
+    found = [one for one in found if place in (None, one.place.value)]
+    more = max(0, len(found) - limit)
+    if as_json:
+        print_json({"requests": [one.to_json() for one in found[:limit]], "more": more})
+        return
+    _print_list(found[:limit], now_ms)
+    click.echo(f"{len(found)} open requests" + (f", {more} of them not shown" if more else ""))
+
+
+def model_view(operator: Operator, model: str) -> ModelView:
+    """A deployed model as far as its requests are concerned.
+
+    Raises:
+        CallerError: `unknown_model`.
+    """
+    record = operator.deploy_hash(model)
+    return ModelView(
+        keys=operator.keys(model),
+        record=record,
+        deployment=require_deployment(model, record),
+        tenants=(),
+        served=frozenset(),
+    )
+
+
+def _chosen(found: Sequence[OpenRequest], tenant: str | None) -> list[OpenRequest]:
+    return [one for one in found if tenant in (None, one.tenant)]
+
+
+def _print_list(found: Sequence[OpenRequest], now_ms: float) -> None:
+    table = make_table(
+        None, "id", "tenant", "version", "where", ">age s", ">due in s", ">attempt", ">retries left"
+    )
+    for one in found:
+        age = "" if one.since_ms is None else f"{(now_ms - one.since_ms) / 1000:.1f}"
+        due = f"{(one.deadline_ms - now_ms) / 1000:.1f}"
+        table.add_row(
+            one.id,
+            one.tenant,
+            one.version,
+            where(one),
+            age,
+            due,
+            str(one.attempt),
+            str(one.retries),
+        )
+    if found:
+        print_table(table)
+
+
+def where(one: OpenRequest) -> str:
+    """Where an open request lies, in words."""
+    if one.place is Place.WAITING:
+        return f"waiting in {one.queue}"
+    if one.place is Place.TAKEN:
+        return f"taken by {one.worker}"
+    if one.place is Place.PARKED:
+        return "parked" if one.until_ms is None else f"parked until {moment(one.until_ms)}"
+    return "nowhere"
+
+
+def moment(time_ms: float) -> str:
+    """A moment of the server's clock, in words."""
+    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+@requests.command("show", short_help="Show what is known of a request.")
+@click.argument("model")
+@click.argument("id", metavar="ID")
+@with_settings(*settings_of("client"))
+@json_option
+@examples(
+    "batchfleet requests show minilm my-own-id",
+    "batchfleet requests show minilm my-own-id --json",
+)
+def show(loaded: Loaded, *, model: str, id: str, as_json: bool) -> None:  # noqa: A002 - the name of the contract
+    """Show state, place, deadline, reply and journal line of a request; takes nothing away."""
+    tenant = loaded.settings.tenant
+    with connected(loaded.settings) as operator:
+        view = view_request(operator.executor, operator.keys(model), tenant, require_name("id", id))
+    if view.state is State.UNKNOWN:
+        raise RequestError.of(
+            ErrorKind.UNKNOWN_REQUEST,
+            f"nothing is known of request {id} of {model} for tenant {tenant}; it was never "
+            "submitted, has been forgotten, or no router has looked at it yet",
+        )
+    if as_json:
+        print_json(_view_json(view))
+    else:
+        click.echo("\n".join(_view_lines(view)))
+
+
+def _view_json(view: RequestView) -> dict[str, Any]:
+    return {
+        "model": view.model,
+        "tenant": view.tenant,
+        "id": view.id,
+        "state": view.state.value,
+        "deadline_ms": view.deadline_ms,
+        "open": None if view.open is None else view.open.to_json(),
+        "reply": None if view.reply is None else reply_json(view.reply),
+        "journal": view.journal,
+    }
+
+
+def _view_lines(view: RequestView) -> list[str]:
+    lines = [
+        f"request   {view.id} of {view.model} for {view.tenant}",
+        f"state     {view.state.value}",
+    ]
+    if view.open is not None:
+        lines.append(f"where     {where(view.open)}")
+        lines.append(f"attempt   {view.open.attempt}, {view.open.retries} retries left")
+    if view.deadline_ms is not None:
+        lines.append(f"deadline  {moment(view.deadline_ms)}")
+    if view.reply is not None:
+        shown = {name: part for name, part in reply_json(view.reply).items() if name != "outputs"}
+        lines.append(f"reply     {orjson.dumps(shown).decode()}")
+    if view.journal is not None:
+        lines.append(f"journal   {orjson.dumps(view.journal).decode()}")
+    return lines
+
+
+@requests.command("cancel", short_help="Take requests back.")
+@click.argument("model")
+@click.argument("ids", metavar="ID…", nargs=-1, required=True)
+@with_settings(*settings_of("client"))
+@json_option
+@examples(
+    "batchfleet requests cancel minilm my-own-id",
+    "batchfleet requests cancel minilm first second third --tenant acme",
+)
+def cancel_requests(loaded: Loaded, *, model: str, ids: tuple[str, ...], as_json: bool) -> None:
+    """Answer `cancelled` to requests that are open.
+
+    What runs on a device goes on to its end, and its answer is dropped. An id that nothing is known
+    of leaves no trace. Exit code 1 where none of the requests was open.
+    """
+    tenant = loaded.settings.tenant
+    named = [(tenant, require_name("id", id)) for id in dict.fromkeys(ids)]  # noqa: A001 - as above
+    with connected(loaded.settings) as operator:
+        outcomes = cancel(operator.executor, model_view(operator, model), named)
+    if as_json:
+        print_json([_cancelled_json(one) for one in outcomes])
+    else:
+        for one in outcomes:
+            click.echo(f"{one.id}  {fate(one)}")
+    if not any(one.was_open for one in outcomes):
+        click.get_current_context().exit(1)
+
+
+def _cancelled_json(one: Cancelled) -> dict[str, Any]:
+    return {
+        "tenant": one.tenant,
+        "id": one.id,
+        "cancelled": one.was_open,
+        "state": one.state.value,
+    }
+
+
+def fate(one: Cancelled) -> str:
+    """What became of a wish to cancel, in words."""
+    if one.was_open:
+        return "cancelled"
+    return "unknown" if one.state is State.UNKNOWN else f"had ended as {one.state.value}"
+
+
+@requests.command("purge", short_help="Take all open requests of a model back.")
+@click.argument("model")
+@tenant_option
+@older_than_option
+@yes_option
+@with_settings("redis_url", "namespace", *LOGS)
+@json_option
+@examples(
+    "batchfleet requests purge minilm",
+    "batchfleet requests purge minilm --tenant acme --older-than 60 --yes",
+)
+def purge(
+    loaded: Loaded,
+    *,
+    model: str,
+    tenant: str | None,
+    older_than: float | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Answer `cancelled` to all open requests of a model, or to some of them.
+
+    The age of a request is how long it has lain where it is: in a queue, taken or not, or parked.
+    `batchfleet pause MODEL --refuse` first keeps new ones from coming.
+    """
+    with connected(loaded.settings) as operator:
+        view = model_view(operator, model)
+        found = _chosen(open_requests(operator.executor, view.keys, view.deployment), tenant)
+        latest_ms = operator.executor.run(fleet.server_time()) - 1000 * (older_than or 0)
+        if older_than is not None:
+            found = [one for one in found if (one.since_ms or latest_ms) < latest_ms]
+        if found:
+            ask_first(f"cancel {len(found)} open requests of {model}?", yes=yes)
+        named = [(one.tenant, one.id) for one in found]
+        with counting_bar("cancelling", len(named)) as advance:
+            outcomes = cancel(operator.executor, view, named, advance)
+    cancelled = sum(one.was_open for one in outcomes)
+    if as_json:
+        print_json({"model": model, "cancelled": cancelled, "ended": len(named) - cancelled})
+    else:
+        click.echo(f"{cancelled} cancelled, {len(named) - cancelled} had ended meanwhile")

@@ -1,0 +1,242 @@
+"""The open requests of a model: where each lies, and taking them back.
+
+A list is read in several steps while the fleet goes on: a request that moves meanwhile may be shown
+where it was, or nowhere.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+from ..broker import fleet, listing, requests
+from ..broker.commands import Command
+from ..broker.errors import NoGroupError
+from ..broker.interface import Executor
+from ..router.sweeping import CANCELLED, end_each
+from ..router.view import ModelView
+from ..wire.codec import JSON
+from ..wire.deployment import Deployment
+from ..wire.keys import ModelKeys, member
+from ..wire.limits import FINISH_ITEMS_MAX
+from ..wire.reply import Envelope
+from ..wire.states import State
+from ..wire.work import WorkEntry, parse_work
+
+T = TypeVar("T")
+_PAGE = 64
+_MEMBERS_PAGE = 1000
+
+
+class Place(Enum):
+    """Where an open request may lie."""
+
+    WAITING = "waiting"  # in a queue
+    TAKEN = "taken"  # in a worker's hands
+    PARKED = "parked"  # until a later time
+    NOWHERE = "nowhere"  # its entry is lost, or on its way; it is answered by its deadline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenRequest:
+    """One open request.
+
+    Attributes:
+        tenant, id: which one.
+        deadline_ms: server time by which it is answered.
+        place: where it lies.
+        version, queue: version that will run it; priority and bucket, as `high:32`.
+        worker: who has taken it; else empty.
+        since_ms: server time at which it came there.
+        until_ms: server time at which a parked one is moved to its queue.
+        attempt: runs, the one that goes on or comes next included.
+        retries: how often it may still run again after it fails.
+    """
+
+    tenant: str
+    id: str
+    deadline_ms: float
+    place: Place = Place.NOWHERE
+    version: str = ""
+    queue: str = ""
+    worker: str = ""
+    since_ms: float | None = None
+    until_ms: float | None = None
+    attempt: int = 1
+    retries: int = 0
+
+    @property
+    def member(self) -> str:
+        """Its name in `due`."""
+        return member(self.tenant, self.id)
+
+    def to_json(self) -> dict[str, Any]:
+        """The map that `--json` prints."""
+        return {**asdict(self), "place": self.place.value}
+
+
+def open_requests(executor: Executor, keys: ModelKeys, deployment: Deployment) -> list[OpenRequest]:
+    """All open requests of a model, the next due first.
+
+    Raises:
+        ServerError: the server failed.
+    """
+    deadlines = dict(_members(executor, keys))
+    found: dict[str, OpenRequest] = {}
+    # In the order in which requests move, so that those that move now are seen in their new place.
+    for request in (*_parked(executor, keys), *_queued(executor, keys, deployment)):
+        if request.member in deadlines:
+            found[request.member] = request
+    unseen = [name for name in deadlines if name not in found]
+    still_open = set(unseen) - set(_closed(executor, keys, unseen))
+    for name in still_open:
+        tenant, _, request_id = name.partition(":")
+        found[name] = OpenRequest(tenant=tenant, id=request_id, deadline_ms=deadlines[name])
+    return [found[name] for name in deadlines if name in found]
+
+
+def _members(executor: Executor, keys: ModelKeys) -> Iterator[tuple[str, float]]:
+    start = 0
+    while page := executor.run(listing.open_members(keys, start, _MEMBERS_PAGE)):
+        yield from page
+        start += len(page)
+
+
+def _closed(executor: Executor, keys: ModelKeys, members: Sequence[str]) -> Iterator[str]:
+    for at in range(0, len(members), _MEMBERS_PAGE):
+        some = members[at : at + _MEMBERS_PAGE]
+        yield from executor.run(requests.closed_among(keys, some))
+
+
+def _parked(executor: Executor, keys: ModelKeys) -> Iterator[OpenRequest]:
+    times: dict[str, float] = {}
+    while page := executor.run(listing.parked_until(keys, len(times), _MEMBERS_PAGE)):
+        times |= page
+    for entry, flat in _entries(executor, keys.parked):
+        fields = dict(zip(flat[::2], flat[1::2], strict=True))
+        queue = fields.get(b"queue", b"").decode(errors="replace")
+        until_ms = times.get(entry.entry_id.decode())
+        yield _request(entry, queue, Place.PARKED, until_ms=until_ms)
+
+
+def _queued(executor: Executor, keys: ModelKeys, deployment: Deployment) -> Iterator[OpenRequest]:
+    for record in deployment.versions.values():
+        for stream in fleet.queue_streams(keys, record):
+            entries = [entry for entry, _ in _entries(executor, stream)]
+            holders = _holders(executor, stream) if entries else {}
+            for entry in entries:
+                holder = holders.get(entry.entry_id)
+                if holder is None:
+                    yield _request(entry, stream, Place.WAITING)
+                else:
+                    attempt = entry.attempt + holder.deliveries - 1
+                    yield _request(
+                        entry, stream, Place.TAKEN, worker=holder.worker, attempt=attempt
+                    )
+
+
+def _request(entry: WorkEntry, stream: str, place: Place, **facts: Any) -> OpenRequest:
+    version, priority, bucket = stream.rsplit(":", 3)[-3:]
+    known = {"attempt": entry.attempt, **facts}
+    return OpenRequest(
+        tenant=entry.tenant,
+        id=entry.id,
+        deadline_ms=entry.deadline_ms,
+        place=place,
+        version=version,
+        queue=f"{priority}:{bucket}",
+        since_ms=entry.accepted_ms,
+        retries=entry.retries,
+        **known,
+    )
+
+
+def _entries(executor: Executor, stream: str) -> Iterator[tuple[WorkEntry, list[bytes]]]:
+    """What a router wrote into a stream, without the inputs."""
+    for entry_id, flat in _pages(
+        executor, lambda start: listing.heads(stream, start, _PAGE), lambda entry: entry[0]
+    ):
+        try:
+            yield parse_work(stream, entry_id, flat or ()), flat or []
+        except ValueError:
+            continue  # a foreign hand's; it belongs to no request
+
+
+def _holders(executor: Executor, stream: str) -> dict[bytes, listing.Taken]:
+    try:
+        taken = _pages(
+            executor, lambda start: listing.taken(stream, start, _PAGE), lambda one: one.entry_id
+        )
+        return {one.entry_id: one for one in taken}
+    except NoGroupError:
+        return {}  # the stream was just removed
+
+
+def _pages(
+    executor: Executor, page_from: Callable[[str], Command[list[T]]], id_of: Callable[[T], bytes]
+) -> Iterator[T]:
+    start = "-"
+    while page := executor.run(page_from(start)):
+        yield from page
+        start = "(" + id_of(page[-1]).decode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelled:
+    """What became of a wish to cancel. `was_open`: it has been cancelled now.
+
+    `state` is the one that it is in: `unknown` where nothing is known of such a request.
+    """
+
+    tenant: str
+    id: str
+    was_open: bool
+    state: State
+
+
+def cancel(
+    executor: Executor,
+    view: ModelView,
+    named: Sequence[tuple[str, str]],
+    on_progress: Callable[[int], None] = lambda _: None,
+) -> list[Cancelled]:
+    """Answer `cancelled` to requests, each a tenant and an id, as far as they are open.
+
+    A router's copy of this is `cancel` in an ingress entry; whoever comes first writes the answer.
+
+    Args:
+        executor: a connection.
+        view: the model; record and limits are enough.
+        named: the requests.
+        on_progress: is told how many more are done.
+
+    Raises:
+        ServerError: the server failed; cancelling again is harmless.
+    """
+    outcomes: list[Cancelled] = []
+    for at in range(0, len(named), FINISH_ITEMS_MAX):
+        some = named[at : at + FINISH_ITEMS_MAX]
+        outcomes += _cancel_some(executor, view, some)
+        on_progress(len(some))
+    return outcomes
+
+
+def _cancel_some(
+    executor: Executor, view: ModelView, named: Sequence[tuple[str, str]]
+) -> list[Cancelled]:
+    keys = view.keys
+    envelopes = [
+        Envelope(id=request_id, tenant=tenant, accept=JSON, model=keys.model)
+        for tenant, request_id in named
+    ]
+    ended = end_each(executor, view, envelopes, CANCELLED)
+    states = executor.run_all([requests.tombstone(keys, *one) for one in named])
+    return [
+        Cancelled(
+            tenant=tenant,
+            id=request_id,
+            was_open=outcome is requests.Finished.ANSWERED,
+            state=State.UNKNOWN if status is None else State(status),
+        )
+        for (tenant, request_id), outcome, status in zip(named, ended, states, strict=True)
+    ]

@@ -1,0 +1,94 @@
+"""Plays runs on arenas side by side. An arena on which a run failed is replaced by a fresh one."""
+
+import queue
+import threading
+from itertools import count
+from time import monotonic
+
+from .arena import Arena, keep_logs
+from .checker import check
+from .history import read_histories
+from .report import RunResult
+
+
+def play_all(runs, server, folder, arenas, tell):
+    """Play the runs, each told of by `tell` as it ends; the results come in the order of `runs`.
+
+    Raises:
+        Exception: what is no run's own failure.
+    """
+    players = Players(runs, server, folder, tell)
+    threads = [
+        threading.Thread(target=players.play, name=f"arena {at}", daemon=True)
+        for at in range(min(arenas, len(runs)))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if players.failure is not None:
+        raise players.failure
+    order = {run.name: at for at, run in enumerate(runs)}
+    return sorted(players.results, key=lambda result: order[result.run])
+
+
+class Players:
+    """What the arenas' threads share. An arena is made, used and closed by one thread."""
+
+    def __init__(self, runs, server, folder, tell):
+        self._server = server
+        self._folder = folder
+        self._tell = tell
+        self._left = queue.SimpleQueue()
+        for run in runs:
+            self._left.put(run)
+        self._numbers = count()
+        self._lock = threading.Lock()
+        self.results = []  # guarded by _lock
+        self.failure = None
+
+    def play(self):
+        """Take runs until none is left; on a thread of its own."""
+        arena = None
+        try:
+            while self.failure is None:
+                run = self._left.get_nowait()
+                arena = arena or Arena(self._server, self._folder / f"arena-{next(self._numbers)}")
+                result = self._play_one(arena, run)
+                with self._lock:
+                    self.results.append(result)
+                    self._tell(result)
+                if result.broken:
+                    arena.close()
+                    arena = None
+        except queue.Empty:
+            return
+        except BaseException as error:  # noqa: BLE001 - raised by whoever waits for this thread
+            self.failure = error
+        finally:
+            if arena is not None:
+                arena.close()
+
+    def _play_one(self, arena, run):
+        folder = self._folder / run.name
+        began_s = monotonic()
+        broken = ""
+        try:
+            if arena.fleet is None:
+                arena.open()
+            arena.ensure()
+            with arena.stage(run.name, folder) as stage:
+                run.play(stage)
+            arena.mend()
+        except Exception as error:  # noqa: BLE001 - told and counted as the failure of this run
+            broken = f"{type(error).__name__}: {error}"[:600]
+            folder.mkdir(parents=True, exist_ok=True)
+        if arena.fleet is not None:
+            keep_logs(arena, folder)
+        return RunResult(
+            run=run.name,
+            verdict=check(read_histories(folder), run.requests_min),
+            duration_s=monotonic() - began_s,
+            folder=folder,
+            broken=broken,
+        )

@@ -1,0 +1,7 @@
+"""All deliberate faults."""
+
+from tests.mutants.fleet import FLEET_MUTANTS
+from tests.mutants.programs import PROGRAM_MUTANTS
+from tests.mutants.requests import REQUEST_MUTANTS
+
+MUTANTS = [*REQUEST_MUTANTS, *FLEET_MUTANTS, *PROGRAM_MUTANTS]

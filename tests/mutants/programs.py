@@ -1,0 +1,133 @@
+"""Faults of routers, workers and clients."""
+
+from tests.mutants.mutant import Mutant
+
+CORE = "tests/unit/consumer/test_core.py"
+LIVENESS = "tests/unit/wire/test_liveness.py"
+HEART = "tests/unit/consumer/test_heart.py"
+BATCHER = "tests/unit/consumer/test_batcher.py"
+
+PROGRAM_MUTANTS = [
+    Mutant(
+        name="burial after one look",
+        breaks="a worker is buried after a whole lease",
+        path="wire/liveness.py",
+        before="if now_ms - sighting.since_ms >= self._lease_ms",
+        after="if now_ms - sighting.since_ms >= 0",
+        tests=(f"{LIVENESS}::test_a_counter_that_stands_still_for_a_lease_proves_a_death",),
+    ),
+    Mutant(
+        name="burial by age",
+        breaks="a stall of the server or of the observer buries nobody",
+        path="wire/liveness.py",
+        before="        if gone or server != self._server:\n",
+        after="        if server != self._server:\n",
+        tests=(f"{LIVENESS}::test_a_gap_in_contact_restarts_the_watch",),
+    ),
+    Mutant(
+        name="another server's counters go on",
+        breaks="a failover buries nobody",
+        path="wire/liveness.py",
+        before="        if gone or server != self._server:\n",
+        after="        if gone:\n",
+        tests=(f"{LIVENESS}::test_another_run_of_the_server_restarts_the_watch",),
+    ),
+    Mutant(
+        name="the heart goes on after it was fenced",
+        breaks="a buried worker starts nothing more",
+        path="consumer/heart.py",
+        before="                self.fenced.set()\n                return\n",
+        after="                pass\n",
+        tests=(f"{HEART}::test_a_buried_worker_stops_and_its_name_does_not_come_back",),
+    ),
+    Mutant(
+        name="work is started on an old beat",
+        breaks="who may be buried soon starts nothing new",
+        path="consumer/core.py",
+        before="        if not self.device_up or now_ms > self.fresh_until_ms:\n",
+        after="        if not self.device_up:\n",
+        tests=(f"{CORE}::test_nothing_is_started_on_an_old_beat",),
+    ),
+    Mutant(
+        name="suspects do not run alone",
+        breaks="only the culprit of a crash fails",
+        path="consumer/core.py",
+        before="lane.weigh(held)\n                self.suspects.accuse(held)\n",
+        after="lane.weigh(held)\n"
+        "                held.phase = Phase.WAITING\n"
+        "                held.lane.waiting.append(held)\n",
+        tests=(
+            f"{CORE}::test_after_a_lost_device_the_suspects_run_alone_and_only_the_culprit_fails",
+        ),
+    ),
+    Mutant(
+        name="suspects run beside others",
+        breaks="a suspect has nothing beside it in the device process",
+        path="consumer/core.py",
+        before="            if any(held.phase in (Phase.PREPARING, Phase.PREPARED)"
+        " for held in self.held.values()):\n                return []\n",
+        after="",
+        tests=(f"{CORE}::test_a_recovered_suspect_waits_until_the_device_process_is_empty",),
+    ),
+    Mutant(
+        name="nobody is given up",
+        breaks="a request that ends every worker ends",
+        path="consumer/core.py",
+        before="            if attempt > most:\n",
+        after="            if attempt > 99 * most:\n",
+        tests=(f"{CORE}::test_a_request_that_ended_too_many_workers_is_given_up",),
+    ),
+    Mutant(
+        name="all that was inside is blamed",
+        breaks="only the culprit of a crash fails",
+        path="consumer/core.py",
+        before="            if held is culprit:\n",
+        after="            if True:\n",
+        tests=(
+            f"{CORE}::test_after_a_lost_device_the_suspects_run_alone_and_only_the_culprit_fails",
+        ),
+    ),
+    Mutant(
+        name="a lost answer of take is not looked for",
+        breaks="what was handed out is run",
+        path="consumer/intake.py",
+        before="                    self._in_doubt = True\n",
+        after="",
+        tests=(
+            "tests/unit/consumer/test_intake_doubts.py::"
+            "test_what_a_lost_answer_handed_out_is_held_once",
+        ),
+    ),
+    Mutant(
+        name="a batch of one row too many",
+        breaks="batches keep the limit",
+        path="consumer/batcher.py",
+        before="        if after > limits.max_batch_size:\n",
+        after="        if count > limits.max_batch_size:\n",
+        tests=(f"{BATCHER}::test_never_more_rows_than_the_limit",),
+    ),
+    Mutant(
+        name="padding costs nothing",
+        breaks="batches keep the limit of tokens, padding included",
+        path="consumer/batcher.py",
+        before="        if longest * after > limits.max_batch_tokens:\n",
+        after="        if tokens > limits.max_batch_tokens:\n",
+        tests=(f"{BATCHER}::test_tokens_that_are_only_padding_count_as_well",),
+    ),
+    Mutant(
+        name="a batch of different parameters",
+        breaks="only rows that agree share a batch",
+        path="consumer/batcher.py",
+        before="(row for row in rows if row.key == head.key)",
+        after="iter(rows)",
+        tests=(f"{BATCHER}::test_only_rows_with_the_same_key_share_a_batch",),
+    ),
+    Mutant(
+        name="the oldest row may wait for ever",
+        breaks="nobody starves",
+        path="consumer/batcher.py",
+        before="    return (0 if aged else row.level,",
+        after="    return (row.level,",
+        tests=(f"{BATCHER}::test_high_priority_goes_first_until_a_low_one_has_aged",),
+    ),
+]

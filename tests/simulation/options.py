@@ -1,0 +1,81 @@
+"""What a seed decides before anything happens: sizes, limits, and how often what goes wrong."""
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from random import Random
+
+from batchfleet.service.settings import Settings
+from batchfleet.wire.deployment import Limits, VersionRecord
+from batchfleet.wire.keys import ModelKeys
+
+MODEL, VERSION, TENANT = "sim", "1", "default"
+KEYS = ModelKeys("bf", MODEL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """One simulated fleet. Times are virtual milliseconds."""
+
+    seed: int
+    routers: int
+    workers: int
+    requests: int
+    safety_ms: float  # faults happen for so long
+    fault_every_ms: float  # mean
+    call_fault_share: float  # of the calls of the server
+    device_crash_every_ms: float  # mean, each device process
+    culprit_share: float
+    short_timeout_share: float
+    bytes_per_token: float
+    max_batch_size: int
+    backlog: int
+    lease_ms: int
+
+    @cached_property
+    def settings(self):
+        return Settings(
+            lease_ms=self.lease_ms,
+            beat_ms=self.lease_ms // 3,
+            recover_ms=self.lease_ms // 3,
+            grace_ms=3_000,
+            no_worker_ms=10_000,
+        )
+
+    @cached_property
+    def record(self):
+        limits = Limits(
+            max_batch_size=self.max_batch_size,
+            backlog=self.backlog,
+            buckets=(16, 64) if self.bytes_per_token else (0,),
+            timeout_ms=600_000,
+            predict_ms=1_000,
+            preprocess_ms=800,
+            postprocess_ms=800,
+            load_ms=5_000,
+        )
+        return VersionRecord(version=VERSION, bytes_per_token=self.bytes_per_token, limits=limits)
+
+    def lines(self):
+        """One line each, for people."""
+        return [f"  {name} = {value}" for name, value in asdict(self).items()]
+
+
+def options_of(seed):
+    """The options that a seed stands for."""
+    chance = Random(seed)
+    return Options(
+        seed=seed,
+        routers=chance.choice((1, 1, 2)),
+        workers=chance.choice((1, 2, 2, 3)),
+        requests=chance.randint(4, 30),
+        safety_ms=chance.uniform(3_000, 10_000),
+        fault_every_ms=chance.choice((500, 1_000, 2_000, 4_000)),
+        call_fault_share=chance.choice((0.0, 0.005, 0.02, 0.05)),
+        device_crash_every_ms=chance.choice((3_000, 20_000, 1e9)),
+        culprit_share=chance.choice((0.0, 0.05, 0.3)),
+        short_timeout_share=chance.choice((0.0, 0.2)),
+        bytes_per_token=chance.choice((0.0, 1.0)),
+        max_batch_size=chance.choice((1, 4, 8)),
+        backlog=chance.choice((6, 100, 100)),
+        lease_ms=chance.choice((1_500, 3_000)),
+    )

@@ -1,0 +1,39 @@
+"""The deliberate faults fit the tree; whether tests notice them is for `make mutants` to say."""
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import Mutant
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[one.name for one in MUTANTS])
+def test_the_text_to_replace_is_there_once(mutant):
+    text = (ROOT / mutant.path).read_text(encoding="utf-8")
+    assert mutant.applied_to(text) != text
+
+
+def test_names_are_used_once():
+    assert set(Counter(one.name for one in MUTANTS).values()) == {1}
+
+
+def test_their_tests_exist():
+    for mutant in MUTANTS:
+        assert mutant.tests, mutant.name
+        for node in mutant.tests:
+            path, name = re.fullmatch(r"([\w/]+\.py)::(\w+)(?:\[\w+\])?", node).groups()
+            tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+            assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("text", ["", "one one"])
+def test_a_text_that_is_not_there_once_is_refused(text):
+    mutant = Mutant(name="n", breaks="b", path="p", before="one", after="two", tests=())
+    with pytest.raises(ValueError, match="not once"):
+        mutant.applied_to(text)

@@ -1,0 +1,76 @@
+"""The heart on the twin: it beats for what it serves, and never again once it was buried."""
+
+import pytest
+from support.broker_wire import RECORD, TENANT
+
+from batchfleet.broker import fleet
+from batchfleet.broker.memory.executors import MemoryBroker
+from batchfleet.broker.memory.server import MemoryServer
+from batchfleet.consumer.heart import Heart
+from batchfleet.service.clock import ManualClock
+from batchfleet.wire.keys import ModelKeys
+
+KEYS = ModelKeys("bf", "m")
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def executor():
+    with MemoryBroker(MemoryServer()).connect("test") as found:
+        streams = fleet.queue_streams(KEYS, RECORD)
+        found.run(fleet.deploy(KEYS, RECORD, streams, "n", [TENANT]))
+        yield found
+
+
+@pytest.fixture
+def beats():
+    """The moments of the beats that went through."""
+    return []
+
+
+@pytest.fixture
+def heart(executor, clock, beats):
+    found = Heart(executor, clock, "w1", 3_000, beats.append)
+    found.announce(KEYS, {"room": "1"})
+    return found
+
+
+def counter(executor):
+    return executor.run(fleet.beat_counters(KEYS)).get("w1")
+
+
+def test_each_beat_moves_the_counter_and_tells_when_it_was_sent(heart, executor, clock, beats):
+    for at in range(3):
+        heart.beat_once()
+        assert counter(executor) == at + 1
+        clock.advance(1_000)
+    assert [beat - beats[0] for beat in beats] == [0, 1_000, 2_000]
+    assert not heart.fenced.is_set()
+
+
+def test_a_buried_worker_stops_and_its_name_does_not_come_back(heart, executor, beats):
+    heart.beat_once()
+    assert executor.run(fleet.bury(KEYS, "w1", 1.0))
+    for _ in range(2):
+        heart.beat_once()
+        assert heart.fenced.is_set()
+        assert counter(executor) is None
+    assert len(beats) == 1
+
+
+def test_a_model_that_was_undeployed_fences_nobody(heart, executor):
+    heart.beat_once()
+    executor.run(fleet.undeploy(KEYS, [KEYS.workers], forced=True))
+    heart.beat_once()
+    assert not heart.fenced.is_set()
+
+
+def test_leaving_hands_over_at_once(heart, executor):
+    heart.beat_once()
+    heart.leave_all()
+    assert executor.run(fleet.lost(KEYS)) == ["w1"]
+    assert counter(executor) is None

@@ -1,0 +1,108 @@
+"""Answers of take that get lost: what they handed out is pending, and nobody holds it."""
+
+import threading
+
+import pytest
+from support.broker_wire import RECORD, wired
+from support.loops import Watch
+
+from batchfleet.broker.errors import UnreachableError
+from batchfleet.broker.memory.executors import MemoryBroker
+from batchfleet.broker.memory.server import MemoryServer
+from batchfleet.consumer.held import Lane
+from batchfleet.consumer.intake import Intake, Offer
+from batchfleet.service.fault_points import FaultPoints
+
+# So many turns find whatever is there to be found.
+OFFERS_MAX = 8
+
+
+class Stopping:
+    """Never set; whoever waits for it lets time pass."""
+
+    def __init__(self, clock):
+        self._clock = clock
+
+    def is_set(self):
+        return False
+
+    def wait(self, timeout_s):
+        self._clock.advance(timeout_s * 1000)
+        return False
+
+
+class Desk:
+    """A worker with room, which stops once it holds so many requests, or finds no more."""
+
+    name = "w1"
+    taking = True
+    is_fenced = False
+
+    def __init__(self, enough, clock):
+        self.stopping = Stopping(clock)
+        self.held = []
+        self.doubts = 0
+        self.offers = 0
+        self._enough = enough
+        self._lane = Lane(1, "m", RECORD)
+
+    def offer(self, model, *, wait):  # noqa: ARG002 - the port's shape
+        self.offers += 1
+        self.taking = self.taking and self.offers < OFFERS_MAX
+        return Offer([(self._lane, 8)], crowded=True)
+
+    def hold(self, _, entries):
+        self.held += [entry for _, entry in entries]
+        if len(self.held) >= self._enough:
+            self.taking = False
+
+    def is_held(self, stream, entry_id):
+        return any((one.stream, one.entry_id) == (stream, entry_id) for one in self.held)
+
+    def inside_note(self, _):
+        return []
+
+    def server_now_ms(self):
+        return 0.0
+
+    def doubt(self):
+        self.doubts += 1
+
+
+class LosingExecutor:
+    """Carries everything out, and loses the answers of the exchanges that `lost` numbers."""
+
+    def __init__(self, executor, lost):
+        self._executor = executor
+        self._lost = lost
+        self._exchanges = 0
+
+    def __getattr__(self, name):
+        return getattr(self._executor, name)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def run_each(self, commands):
+        answers = self._executor.run_each(commands)
+        self._exchanges += 1
+        if self._exchanges in self._lost:
+            raise UnreachableError("the answer was lost")
+        return answers
+
+
+@pytest.mark.parametrize("lost", [{1}, {1, 2}, {2}])
+def test_what_a_lost_answer_handed_out_is_held_once(lost):
+    watch = Watch()
+    desk = Desk(12, watch.clock)
+    with wired(MemoryBroker(MemoryServer()), "n") as wire, watch.loop() as loop:
+        names = [f"r{at}" for at in range(12)]
+        wire.open(*names)
+        wire.join(desk.name)
+        executor = LosingExecutor(wire.executor, lost)
+        Intake(desk, wire.keys, executor, threading.Event(), loop, FaultPoints()).run()
+    assert sorted(one.id for one in desk.held) == sorted(names)
+    assert desk.doubts == len(lost)
