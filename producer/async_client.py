@@ -96,8 +96,8 @@ class AsyncClient:
                 array, list of numbers or list of texts. A list of numbers takes the datatype of the
                 model's signature; an array must have it.
             fields: `id`, `version`, `parameters`, `outputs`, `priority`, `timeout_ms`,
-                `delay_ms`, `retries`, `result_ttl_ms`, `length`, `truncate`, `meta`, `traceparent` and `accept`; `Options`
-                explains each.
+                `delay_ms`, `retries`, `result_ttl_ms`, `length`, `truncate`, `meta`, `traceparent`
+                and `accept`; `Options` explains each.
 
         Raises:
             CallerError: `unknown_model`; `bad_inputs`; `too_large`; `bad_request`.

@@ -147,20 +147,17 @@ def _report_published(manifest: Manifest, store: Store, *, as_json: bool) -> Non
 def progress_bar() -> Iterator[Report]:
     """A progress bar on stderr for each file that is fetched or copied."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    progress = Progress(*columns, console=Console(stderr=True), transient=True)
-    try:
+    screen = Console(stderr=True)
+    hidden = not screen.is_terminal  # it would leave an empty line in a file
+    with Progress(*columns, console=screen, transient=True, disable=hidden) as progress:
         tasks: dict[str, TaskID] = {}
 
         def report(name: str, done_bytes: int, total_bytes: int) -> None:
             if name not in tasks:
-                progress.start()
                 tasks[name] = progress.add_task(name, total=total_bytes)
             progress.update(tasks[name], completed=done_bytes)
 
         yield report
-    finally:
-        if progress.live.is_started:  # a bar that showed nothing would leave an empty line
-            progress.stop()
 
 
 models.add_command(try_model)
