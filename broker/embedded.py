@@ -62,6 +62,18 @@ def free_port() -> int:
         return port
 
 
+def is_free(port: int) -> bool:
+    """Whether a server could listen on a loopback port at the moment."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+            probe.listen()
+        except OSError:
+            return False
+        return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
     """How to run the server. Without `folder` it works in a temporary one, removed at the end."""

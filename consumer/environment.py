@@ -19,15 +19,18 @@ class Interpreters:
         self._cache = Path(cache) if cache else default_cache()
         self._fit: dict[str, Path] = {}
 
-    def find(self, environment: str) -> tuple[Path | None, str]:
-        """The interpreter of an environment, None for the worker's own; and why there is none."""
+    def find(self, environment: str, version: str) -> tuple[Path | None, str]:
+        """The interpreter of an environment, None for the worker's own; and why there is none.
+
+        `version` is the model's version that needs it, `model/version`.
+        """
         if not environment:
             return None, ""
         known = self._fit.get(environment)
         if known is not None and known.exists():
             return known, ""
         try:
-            python = python_of(environment, self._cache)
+            python = python_of(environment, self._cache, version)
         except StoreError as error:
             return None, str(error)
         reason = _why_unfit(python)

@@ -268,7 +268,7 @@ class Keeper:
     def _open_lane(self, model: str, record: VersionRecord) -> Lane:
         """A lane that is being loaded, or one that is refused without a look at the version."""
         misfit = device_misfit(record, self._context.settings.device)
-        python, missing = self._interpreters.find(record.environment)
+        python, missing = self._interpreters.find(record.environment, f"{model}/{record.version}")
         refusal = misfit or missing
         if not refusal:
             return self._worker.open_lane(model, record, python)

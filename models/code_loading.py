@@ -75,6 +75,14 @@ def _class_in(module: ModuleType, code: ModelCode) -> type[Model]:
 # Source files of the version: one package, of a name that no other version has.
 
 
+class MissingFileError(StoreError, ImportError):
+    """A version's code imports a file that is not in the version.
+
+    An `ImportError` too, so that code may ask for a file that need not be there; and no
+    `ModuleNotFoundError`, in whose place `from . import name` would raise one without a hint.
+    """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _VersionFinder(MetaPathFinder):
     """Finds the modules of one version among the files of its manifest, and nowhere else."""
@@ -89,7 +97,11 @@ class _VersionFinder(MetaPathFinder):
         path: Sequence[str] | None,  # noqa: ARG002 (the signature of finders)
         target: ModuleType | None = None,  # noqa: ARG002 (as above)
     ) -> ModuleSpec | None:
-        """The spec of `fullname` where it is one of this version's modules."""
+        """The spec of `fullname` where it is one of this version's modules.
+
+        Raises:
+            MissingFileError: it should be one and is not.
+        """
         if fullname == self.package:
             return ModuleSpec(fullname, None, is_package=True)
         parent, _, rest = fullname.partition(".")
@@ -100,7 +112,9 @@ class _VersionFinder(MetaPathFinder):
             if name in self.files:
                 loader = _CheckedSource(name, self.files[name], self.place)
                 return spec_from_loader(fullname, loader, is_package=is_package)
-        return None
+        raise MissingFileError(
+            f"it imports .{rest}, which is no file of the version; add it with --file {base}.py"
+        )
 
 
 class _CheckedSource(SourceLoader):
@@ -139,7 +153,7 @@ def _module_of_file(manifest: Manifest, code: ModelCode, place: CodePlace) -> Mo
     try:
         return importlib.import_module(f"{package}.{code.module}")
     except ModuleNotFoundError as error:
-        raise StoreError(_missing(error, manifest)) from error
+        raise StoreError(_missing(error, manifest, place)) from error
 
 
 def _forget(package: str) -> None:
@@ -153,14 +167,16 @@ def _forget(package: str) -> None:
     ]
 
 
-def _missing(error: ModuleNotFoundError, manifest: Manifest) -> str:
-    name = error.name or "a module"
-    wanted = name.removeprefix(_PACKAGE).partition(".")[2] if name.startswith(_PACKAGE) else name
-    top = wanted.partition(".")[0]
-    if name.startswith(_PACKAGE):
-        return f"it imports .{wanted}, which is no file of the version; publish it with --file"
+def _missing(error: ModuleNotFoundError, manifest: Manifest, place: CodePlace) -> str:
+    top = (error.name or "a module").partition(".")[0]
     if f"{top}.py" in manifest.files or f"{top}/__init__.py" in manifest.files:
         return f"it imports {top!r}: write `from . import {top}`, a version's files are one package"
+    for beside in (f"{top}.py", top):
+        if place.shown_as is not None and (place.shown_as / beside).exists():
+            return (
+                f"it imports {top!r}, which lies beside it: add --file {beside} and write "
+                f"`from . import {top}`, a version's files are one package"
+            )
     return (
         f"it needs {top!r}, which this Python does not have: pip install it there, or publish the "
         "version with an environment (--requirements)"

@@ -18,7 +18,7 @@ from ..wire.errors import BatchfleetError, StoreError
 from .code import RUNTIME
 from .environments import LOCKED
 from .files import describe_file
-from .hooks import find_hook_fault
+from .hooks import defines, find_hook_fault
 from .manifest import Manifest
 
 _PACKAGE = "batchfleet"
@@ -79,7 +79,7 @@ def draft_of_file(path: Path, wishes: Wishes) -> tuple[Manifest, dict[str, Path]
         manifest = Manifest.from_json(_encode(path, wire))
     except StoreError as error:
         raise DraftError(f"{path}: {error}") from error
-    _check_hooks(path, tree, found)
+    _check_methods(path, tree, found, manifest)
     return manifest, sources
 
 
@@ -142,7 +142,7 @@ def _bases(node: ast.ClassDef) -> list[str]:
     ]
 
 
-def _check_hooks(path: Path, tree: ast.Module, found: ast.ClassDef) -> None:
+def _check_methods(path: Path, tree: ast.Module, found: ast.ClassDef, manifest: Manifest) -> None:
     known = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     roots, line, has_all_bases = _model_names(tree), [found], True
     for one in line:  # which grows
@@ -154,6 +154,12 @@ def _check_hooks(path: Path, tree: ast.Module, found: ast.ClassDef) -> None:
             else:
                 has_all_bases = False
     fault = find_hook_fault(line, has_all_bases=has_all_bases)
+    without_lengths = manifest.bytes_per_token <= 0 and manifest.limits.max_length > 0
+    if without_lengths and has_all_bases and not defines(line, "preprocess"):
+        fault = (
+            "max_length says nothing where rows have no length: give bytes_per_token, or a "
+            "preprocess that returns lengths"
+        )
     if fault:
         raise DraftError(f"{path}:{found.lineno}: {fault}")
 

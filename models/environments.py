@@ -29,6 +29,10 @@ _STAMP = "batchfleet-environment.json"
 _PATH = re.compile(r"/[^\x00-\x1f\x7f]{1,511}")
 
 
+class EnvironmentMissingError(StoreError):
+    """A version's Python environment is not on this machine; the text says what to do."""
+
+
 def check_environment_name(name: str) -> str:
     """Return `name` where it is the name of an environment.
 
@@ -43,30 +47,32 @@ def check_environment_name(name: str) -> str:
     return name
 
 
-def python_of(name: str, cache: Path) -> Path:
+def python_of(name: str, cache: Path, version: str) -> Path:
     """The interpreter of the environment `name`, which is not the worker's own.
 
+    `version` is the model's version that needs it, `model/version`.
+
     Raises:
-        StoreError: it is not here; the text says what to do.
+        EnvironmentMissingError: it is not here; the text says what to do.
     """
     if name.startswith(LOCKED):
-        return _locked_python(name, cache)
+        return _locked_python(name, cache, version)
     folder = Path(name)
     python = folder / "bin" / "python"
     if not (folder / "pyvenv.cfg").is_file() or not python.exists():
-        raise StoreError(
+        raise EnvironmentMissingError(
             f"it needs the virtual environment {name}, which is not on this machine; make it, then "
             "deploy again"
         )
     return python
 
 
-def _locked_python(name: str, cache: Path) -> Path:
+def _locked_python(name: str, cache: Path, version: str) -> Path:
     folder = locked_folder(name, cache)
     if _stamp_of(folder) != _stamp_for(name):
-        raise StoreError(
+        raise EnvironmentMissingError(
             f"it needs the environment {name[:16]}…, which was not built on this machine; run "
-            "`batchfleet models environment build MODEL/VERSION` there, then deploy again"
+            f"`batchfleet models environment build {version}` there, then deploy again"
         )
     return folder / "bin" / "python"
 

@@ -69,6 +69,12 @@ def find_hook_fault(classes: Sequence[ast.ClassDef], *, has_all_bases: bool) -> 
     return ""
 
 
+def defines(classes: Sequence[ast.ClassDef], name: str) -> bool:
+    """Whether one of the classes defines a method."""
+    nodes = (node for one in classes for node in one.body)
+    return any(defined == name for node in nodes for defined, _ in _defined_by(node))
+
+
 def _defined_by(
     node: ast.stmt,
 ) -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | None]]:

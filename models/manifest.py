@@ -259,7 +259,12 @@ def _file_faults(name: str, entry: Any) -> list[str]:
     return faults
 
 
-def _read_signature(value: Any) -> Signature:
+def read_signature(value: Any) -> Signature:
+    """Read a signature as a manifest, or a class, spells it.
+
+    Raises:
+        ValueError: an entry is ill-formed; the text names every fault.
+    """
     wire = _read_object(value)
     faults = _unknown(wire, {"inputs", "outputs"})
     for side in ("inputs", "outputs"):
@@ -284,6 +289,11 @@ def _spec_faults(wire: Any) -> list[str]:
         faults.append(f"tensor {shown(spec.name)} has unknown datatype {shown(spec.datatype)}")
     if not spec.shape or min(spec.shape) < -1:
         faults.append(f"tensor {shown(spec.name)} has shape {list(spec.shape)}")
+    elif spec.shape[0] != -1:
+        faults.append(
+            f"tensor {shown(spec.name)} has shape {list(spec.shape)}: the first axis counts rows, "
+            f"any number of them, and must be -1; did you mean {[-1, *spec.shape]}?"
+        )
     return faults
 
 
@@ -326,7 +336,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "device": _read_device,
     "code_sha256": _read_sha256,
     "bytes_per_token": _read_number,
-    "signature": _read_signature,
+    "signature": read_signature,
     "limits": _read_limits,
     "parameters": _read_object,
     "files": _read_files,

@@ -35,6 +35,8 @@ GRACE_MS = 2_000
 # The router follows a new record within one look; the second one is for a slow machine.
 _ROUTER_LOOKS = 2
 _JOIN_MARGIN_S = 10.0
+# Longer than an editor takes to put a new file in an old one's place.
+_GONE_MS = 1_000
 # Somebody may stand in a debugger: no stage and no request runs out of time meanwhile.
 _LIFTED = ("timeout_ms", "load_ms", "preprocess_ms", "predict_ms", "postprocess_ms")
 
@@ -80,7 +82,7 @@ class VersionSeries:
 
     def __init__(self, path: Path, wishes: Wishes, settings: Settings) -> None:
         lifted = {name: LIMIT_ROWS[name].highest for name in _LIFTED}
-        self._path = path
+        self.path = path
         self._wishes = replace(wishes, limits={**lifted, **wishes.limits})
         self._store = Store(settings.store)
         self._cache = Path(settings.cache) if settings.cache else default_cache()
@@ -92,7 +94,12 @@ class VersionSeries:
     def changed(self) -> bool:
         """Whether the files differ from what was last published, or tried to."""
         now = Snapshot.of(self._watched)
-        return now != self._seen and self._path in now.files
+        return now != self._seen and self.path in now.files
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the file itself is not there; an editor that replaces it may be at it."""
+        return not self.path.exists()
 
     def publish(self) -> Manifest:
         """Publish the files as they are, as the next version.
@@ -103,7 +110,7 @@ class VersionSeries:
         self._seen = Snapshot.of(self._watched)
         self._number += 1
         wishes = replace(self._wishes, version=str(self._number))
-        draft, sources = draft_of_file(self._path, wishes)
+        draft, sources = draft_of_file(self.path, wishes)
         self._watched = list(sources.values())
         self._seen = Snapshot.of(self._watched)
         if draft.environment.startswith(LOCKED):
@@ -132,6 +139,8 @@ class Development:
         self._told = False  # what became of the first version
         self._tell_at_ms: float | None = None  # that the version in service serves
         self._candidate: Manifest | None = None
+        self._gone_since_ms: float | None = None
+        self._told_gone = False
         self._leaving: list[Manifest] = []
 
     def begin(self) -> Manifest:
@@ -151,12 +160,23 @@ class Development:
         self._local.look()
         if self._series.changed:
             self._follow()
+        self._tell_if_gone()
         self._judge_first()
         self._judge_candidate()
         if self._tell_at_ms is not None and self._clock.monotonic_ms() >= self._tell_at_ms:
             self._tell_at_ms = None
             self._tell_serving()
         self._leaving = [m for m in self._leaving if self._withdraw(m)]
+
+    def _tell_if_gone(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if not self._series.is_gone:
+            self._gone_since_ms, self._told_gone = None, False
+        elif self._gone_since_ms is None:
+            self._gone_since_ms = now_ms
+        elif not self._told_gone and now_ms >= self._gone_since_ms + _GONE_MS:
+            self._told_gone = True
+            self._tell(f"{self._series.path} is gone\nwhat it last was goes on serving")
 
     def _follow(self) -> None:
         try:

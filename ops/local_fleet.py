@@ -9,18 +9,22 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..broker.blocking import BlockingExecutor
-from ..broker.embedded import EmbeddedServer, embedded_options, free_port
+from ..broker.embedded import EmbeddedServer, embedded_options, free_port, is_free
 from ..service.clock import Clock
 from ..service.events import Events
 from ..service.lifecycle import StopSignal
 from ..service.settings import Settings
-from ..wire.errors import ServerError
+from ..wire.errors import BatchfleetError, ServerError
 from .children import Child, Program, environment_of, program_command
 
 READY_TIMEOUT_MS = 180_000.0
 _LOOK_S = 0.2
 # A program that uses all of `grace_ms` needs a moment more to exit.
 _EXIT_MARGIN_MS = 2_000.0
+
+
+class PortInUseError(BatchfleetError):
+    """The private server cannot have the port that was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +88,16 @@ class LocalFleet:
         """Start a private server, unless the settings name one.
 
         Raises:
+            PortInUseError: somebody listens on its port.
             ServerError: it did not come up, or no server program is installed.
         """
         if self._settings.redis_url or self._server is not None:
             return
+        if self._port is not None and not is_free(self._port):
+            raise PortInUseError(
+                f"port {self._port} of 127.0.0.1 is in use, by another fleet perhaps; name another "
+                "with --port, or leave it out for a free one"
+            )
         options = embedded_options(port=free_port() if self._port is None else self._port)
         server = EmbeddedServer(options, self._around.clock)
         self._server = server

@@ -89,33 +89,35 @@ class @CLASS@(batchfleet.Model):
 '''
 
 _TEST = '''\
-"""The class through the very code of a worker. Run it with `pytest`."""
+"""What @CLASS@ answers. It runs in this process, behind the router and worker of a fleet."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+
+import pytest
+from batchfleet import CallerError
+from batchfleet.testing import serve
+from model import @CLASS@
 
 HERE = Path(__file__).parent
 
 
-def outputs_of(*arguments):
-    """What the model answers, by name."""
-    command = [sys.executable, "-m", "batchfleet.ops", "models", "try", "model.py", "--json"]
-    done = subprocess.run(
-        [*command, *arguments], cwd=HERE, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return {output["name"]: output["data"] for output in json.loads(done.stdout)["outputs"]}
+@pytest.fixture(scope="module")
+def client():
+    with serve(@CLASS@) as client:
+        yield client
 
 
-def test_it_answers_every_row_in_order():
-    outputs = outputs_of("--input", "x.json")
-    assert outputs == {"loud": ["HELLO WORLD!", "GOOD MORNING TO YOU!"], "words": [2, 4]}
+def test_it_answers_every_row_in_order(client):
+    texts = json.loads((HERE / "x.json").read_text())["text"]
+    outputs = client.infer("@CLASS@", texts).outputs
+    assert outputs["loud"] == ["HELLO WORLD!", "GOOD MORNING TO YOU!"]
+    assert outputs["words"].tolist() == [2, 4]
 
 
-def test_one_text():
-    assert outputs_of("--text", "hi")["loud"] == ["HI!"]
+def test_a_text_without_words_is_refused(client):
+    with pytest.raises(CallerError, match="no words"):
+        client.infer("@CLASS@", "   ")
 '''
 
 _README = """\

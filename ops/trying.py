@@ -22,10 +22,14 @@ from ..service.clock import Clock
 from ..service.settings import Settings
 from ..wire.codec import MSGPACK, encode_body
 from ..wire.errors import RequestError, StoreError, kind_of
-from ..wire.tensors import encode_inputs
+from ..wire.inputs import encode_inputs
 
 # A file that somebody names on his own command line is his to run.
 _NAMED_BY_HAND = "any"
+
+
+class VersionRefusedError(StoreError):
+    """A version's own code, files or environment keep it from being loaded; the text says how."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +81,7 @@ def try_candidate(
 
     Raises:
         CallerError: the inputs cannot be put on the wire.
-        StoreError: the version cannot be loaded.
+        VersionRefusedError: the version cannot be loaded.
         RequestError: the request ends in an error, as a caller would get it.
     """
     body, _ = encode_inputs(question.inputs)
@@ -101,7 +105,7 @@ def try_candidate(
     environment = manifest.environment
     trial = _run_apart(job, environment, settings) if environment else run_job(job, clock)
     if trial.refused:
-        raise StoreError(trial.refused)
+        raise VersionRefusedError(trial.refused)
     if trial.error is not None:
         error = trial.error
         raise RequestError.of(kind_of(error["code"]), error["message"], rows=tuple(error["rows"]))
@@ -111,14 +115,16 @@ def try_candidate(
 def _run_apart(job: Job, environment: str, settings: Settings) -> Trial:
     """Run a job under the Python of its version's environment, at this terminal."""
     cache = Path(settings.cache) if settings.cache else default_cache()
-    command = module_command(python_of(environment, cache), "consumer.device.trial")
+    command = module_command(
+        python_of(environment, cache, f"{job.model}/{job.version}"), "consumer.device.trial"
+    )
     with tempfile.TemporaryDirectory(prefix="batchfleet-try-") as folder:
         question, answer = Path(folder, "job.json"), Path(folder, "trial.json")
         question.write_bytes(orjson.dumps(asdict(job)))
         # Without a time-out on purpose: somebody may stand in a debugger.
         done = subprocess.run([*command, str(question), str(answer)], check=False)
         if done.returncode or not answer.exists():
-            raise StoreError(
+            raise VersionRefusedError(
                 f"{job.model}/{job.version}: its environment's Python ended with exit code "
                 f"{done.returncode}; what it said is above"
             )

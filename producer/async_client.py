@@ -7,7 +7,6 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
@@ -73,7 +72,7 @@ class AsyncClient:
         self._tenant = target.tenant
         self._keep = keep
         self._ids = RequestIds()
-        self._options = Options(**defaults) if defaults else NO_OPTIONS
+        self._options = NO_OPTIONS.with_fields(defaults or {})
         self._executor = target.broker.connect_looping("batchfleet-client")
         self._waiter = Waiter(
             target.broker, "batchfleet-client-waiter", self._tenant, self._executor
@@ -94,15 +93,19 @@ class AsyncClient:
         Args:
             model: name of a deployed model.
             inputs: a text, a list of texts, an array (first axis = rows), or a mapping name →
-                array or list of texts.
-            fields: see `Options`.
+                array, list of numbers or list of texts. A list of numbers takes the datatype of the
+                model's signature; an array must have it.
+            fields: `id`, `version`, `parameters`, `outputs`, `priority`, `timeout_ms`,
+                `delay_ms`, `retries`, `result_ttl_ms`, `length`, `truncate`, `meta`, `traceparent`
+                and `accept`; `Options` explains each.
 
         Raises:
-            CallerError: `unknown_model`; `bad_inputs`; `bad_request`.
+            CallerError: `unknown_model`; `bad_inputs`; `too_large`; `bad_request`.
+            TypeError: there is no such option.
             ServerError: the server refused, or cannot be reached; the outcome is unknown then.
             ClientClosedError: closed.
         """
-        options = replace(self._options, **fields) if fields else self._options
+        options = self._options.with_fields(fields)
         entry = self._prepare(model, inputs, options)
         added = await self._add(entry, options.patience_s)
         return Handle(model, entry.request_id, added, options.whole_ms)
@@ -137,7 +140,7 @@ class AsyncClient:
 
         Arguments are those of `submit`, errors those of `submit` and `result`.
         """
-        options = replace(self._options, **fields) if fields else self._options
+        options = self._options.with_fields(fields)
         entry = self._prepare(model, inputs, options)
         keys, within_s = entry.keys, options.patience_s
         while (wait := self._waiter.expect(keys, entry.request_id, within_s)) is None:

@@ -164,7 +164,24 @@ class Client:
         return core.run(core.client.result(handle, timeout_s))
 
     def infer(self, model: str, inputs: Any, **fields: Unpack[OptionFields]) -> Result:
-        """Submit and wait for the answer; see `AsyncClient.infer`."""
+        """Submit and wait for the answer, as long as the request's time-out and 5 s.
+
+        Args:
+            model: name of a deployed model.
+            inputs: a text, a list of texts, an array (first axis = rows), or a mapping name →
+                array, list of numbers or list of texts. A list of numbers takes the datatype of the
+                model's signature; an array must have it.
+            fields: `id`, `version`, `parameters`, `outputs`, `priority`, `timeout_ms`,
+                `delay_ms`, `retries`, `result_ttl_ms`, `length`, `truncate`, `meta`, `traceparent`
+                and `accept`; `batchfleet.producer.options.Options` explains each.
+
+        Raises:
+            RequestError: what the reply carries, or what is wrong with the request.
+            WaitTimeoutError: no answer in time; the request goes on.
+            ServerError: the server refused, or cannot be reached.
+            ClientClosedError: closed.
+            TypeError: there is no such option.
+        """
         core = self._core()
         return core.run(core.client.infer(model, inputs, **fields))
 

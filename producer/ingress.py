@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 from ..broker import requests
 from ..broker.looping import pack
 from ..wire.codec import MSGPACK, encode_body
-from ..wire.errors import ServerError
+from ..wire.errors import ErrorKind, RequestError, ServerError
+from ..wire.inputs import encode_inputs
 from ..wire.keys import ModelKeys
-from ..wire.limits import INLINE_BYTES_DEFAULT
+from ..wire.limits import INLINE_BYTES_DEFAULT, INPUTS_BYTES_MAX
 from ..wire.reply import Reply
 from ..wire.request import Request
-from ..wire.tensors import encode_inputs
 from .blobs import points_to_blob, store_command
 from .options import NO_OPTIONS, Options
 
@@ -47,10 +47,15 @@ class Ingress:
         """What adds this request.
 
         Raises:
-            CallerError: `bad_inputs` where `inputs` cannot be put on the wire.
+            CallerError: `bad_inputs` where `inputs` cannot be put on the wire; `too_large`.
         """
         body, rows = encode_inputs(inputs)
         encoded = encode_body(body, MSGPACK)
+        if len(encoded) > INPUTS_BYTES_MAX:
+            raise RequestError.of(
+                ErrorKind.TOO_LARGE,
+                f"inputs are {len(encoded)} bytes; {INPUTS_BYTES_MAX} are allowed in one request",
+            )
         if len(encoded) > INLINE_BYTES_DEFAULT:
             return self._pack_large(options.to_request(request_id, encoded, rows))
         if options is not NO_OPTIONS or rows > 1:

@@ -2,12 +2,14 @@
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from typing import Any, Literal, TypedDict
 
 import orjson
 
 from ..wire.codec import JSON, MSGPACK
+from ..wire.errors import ErrorKind, RequestError
 from ..wire.limits import NOTIFY_PREFIX_LENGTH, TIMEOUT_MS_DEFAULT
 from ..wire.request import Request
 
@@ -76,6 +78,22 @@ class Options:
     traceparent: str | None = None
     accept: Accept = "application/msgpack"
 
+    def with_fields(self, fields: OptionFields) -> "Options":
+        """These options with others laid over them.
+
+        Raises:
+            TypeError: there is no such option; the text names the nearest.
+        """
+        if not fields:
+            return self
+        unknown = [name for name in fields if name not in _FIELDS]
+        if unknown:
+            raise TypeError(_unknown_option(unknown[0]))
+        changed = replace(self, **fields)
+        if isinstance(changed.outputs, str):  # a sequence of letters, to Python
+            return replace(changed, outputs=(changed.outputs,))
+        return changed
+
     @property
     def patience_s(self) -> float:
         """How long a caller waits who names no time of its own."""
@@ -89,7 +107,11 @@ class Options:
         return self.delay_ms + (self.timeout_ms or TIMEOUT_MS_DEFAULT)
 
     def to_request(self, request_id: str, inputs: bytes, rows: int) -> Request:
-        """The request entry; `inputs` are encoded in msgpack."""
+        """The request entry; `inputs` are encoded in msgpack.
+
+        Raises:
+            CallerError: `bad_request` where the parameters are no JSON.
+        """
         parameters = self.parameters
         return Request(
             id=request_id,
@@ -98,7 +120,7 @@ class Options:
             accept=None if self.accept == MSGPACK else JSON,
             version=self.version,
             outputs=None if self.outputs is None else ",".join(self.outputs),
-            parameters=None if parameters is None else orjson.dumps(parameters),
+            parameters=None if parameters is None else _encode_parameters(parameters),
             priority=self.priority,
             timeout_ms=self.timeout_ms,
             delay_ms=self.delay_ms,
@@ -110,6 +132,25 @@ class Options:
             meta=self.meta,
             traceparent=self.traceparent,
         )
+
+
+_FIELDS = tuple(field.name for field in fields(Options))
+
+
+def _unknown_option(name: str) -> str:
+    near = get_close_matches(name, _FIELDS, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    if near and near[0].endswith("_ms"):
+        hint = f"did you mean {near[0]}, in milliseconds? "
+    return f"a request has no option {name!r}; {hint}There are: {', '.join(_FIELDS)}"
+
+
+def _encode_parameters(parameters: Mapping[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(parameters, option=orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError as error:
+        text = f"parameters cannot be written in JSON: {error}"
+        raise RequestError.of(ErrorKind.BAD_REQUEST, text) from error
 
 
 def patience_s(timeout_ms: int | None) -> float:

@@ -45,6 +45,11 @@ class Result:
         return self._reply.id
 
     @property
+    def tenant(self) -> str:
+        """For whom it was asked."""
+        return self._reply.tenant
+
+    @property
     def model(self) -> str:
         """The model that answered."""
         return self._reply.model

@@ -17,6 +17,7 @@ from ..broker.memory.server import MemoryServer
 from ..consumer.context import Devices
 from ..consumer.device.loading import VersionFiles
 from ..consumer.program import ConsumerProgram
+from ..models.manifest import read_signature
 from ..models.model import Model
 from ..producer.client import Client
 from ..router.program import RouterProgram
@@ -26,7 +27,7 @@ from ..service.lifecycle import StopSignal, guarded_thread
 from ..service.logs import configure_logs_if_unset
 from ..service.settings import Settings
 from ..wire.deployment import Signature, VersionRecord, limits_from_wire
-from ..wire.errors import BatchfleetError
+from ..wire.errors import BatchfleetError, SettingsError
 from ..wire.keys import DEFAULT_NAMESPACE, DEFAULT_TENANT, ModelKeys
 from ..wire.names import require_name
 from .device_thread import DeviceThread
@@ -99,7 +100,8 @@ def serve(
 
     Raises:
         ModelRefusedError: it could not be loaded.
-        SettingsError: there is no such limit, or its value is out of range.
+        SettingsError: there is no such limit, or its value is out of range; or the signature is
+            ill-formed.
         CallerError: `bad_request` where the name is not a name.
         TypeError: it is no class of a model, but an instance, say.
     """
@@ -138,9 +140,17 @@ def _record(
         version=VERSION,
         lineage=_LINEAGE,
         bytes_per_token=float(getattr(model_class, "bytes_per_token", 0.0)),
-        signature=declared if isinstance(declared, Signature) else Signature.from_wire(declared),
+        signature=_signature(declared),
         limits=limits_from_wire({**_patience(given), **given}),
     )
+
+
+def _signature(declared: Signature | Mapping[str, Any]) -> Signature:
+    wire = declared.to_wire() if isinstance(declared, Signature) else dict(declared)
+    try:
+        return read_signature(wire)
+    except ValueError as error:
+        raise SettingsError(f"signature: {error}") from error
 
 
 def _patience(given: Mapping[str, Any]) -> dict[str, Any]:

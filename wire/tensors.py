@@ -9,7 +9,7 @@ Source: Open Inference Protocol, "Tensor Data" and "Tensor Data Types".
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import chain
 from math import prod
 from typing import Any
@@ -41,7 +41,7 @@ DATATYPES: dict[str, np.dtype[Any]] = {
     "FP64": np.dtype("<f8"),
 }
 BYTES = "BYTES"
-_PARTS = frozenset(("name", "datatype", "shape", "data"))
+_PARTS = frozenset(("name", "shape", "data"))
 _NAME_OF_KIND = {(dtype.kind, dtype.itemsize): name for name, dtype in DATATYPES.items()}
 
 
@@ -61,8 +61,10 @@ def datatype_of(dtype: np.dtype[Any]) -> str:
     return name
 
 
-def decode_columns(body: Any) -> dict[str, Column]:
+def decode_columns(body: Any, signature: Signature | None = None) -> dict[str, Column]:
     """Read decoded `inputs` (or `outputs`) into named columns; strings stay lists.
+
+    A tensor that names no datatype gets that of `signature`, or the widest of its elements' kind.
 
     Raises:
         CallerError: `bad_inputs`, naming the tensor and what is wrong with it.
@@ -75,7 +77,7 @@ def decode_columns(body: Any) -> dict[str, Column]:
         raise _bad(f"inputs hold {len(body)} tensors; {TENSORS_MAX} are allowed")
     columns: dict[str, Column] = {}
     for tensor in body:
-        name, column = _decode_tensor(tensor)
+        name, column = _decode_tensor(tensor, signature)
         if name in columns:
             raise _bad(f"tensor {name!r} is given twice")
         columns[name] = column
@@ -91,17 +93,18 @@ def _decode_text(body: Mapping[Any, Any]) -> dict[str, Column]:
     for at, text in enumerate(texts):
         if not isinstance(text, str):
             raise RequestError.of(
-                ErrorKind.BAD_INPUTS, f'"text" holds a {type(text).__name__}', rows=(at,)
+                ErrorKind.BAD_INPUTS, f'"text" holds {_in_words(text)}', rows=(at,)
             )
     return {"text": texts}
 
 
-def _decode_tensor(tensor: Any) -> tuple[str, Column]:
+def _decode_tensor(tensor: Any, signature: Signature | None) -> tuple[str, Column]:
     if not isinstance(tensor, dict):
         raise _bad("a tensor must be a map with name, datatype, shape and data")
     if not tensor.keys() >= _PARTS:
         raise _bad(f"a tensor lacks {', '.join(sorted(_PARTS - tensor.keys()))}")
-    name, datatype, data = _check_name(tensor["name"]), tensor["datatype"], tensor["data"]
+    name, data = check_tensor_name(tensor["name"]), tensor["data"]
+    datatype = tensor.get("datatype") or _datatype_of_list(name, data, signature)
     shape = _check_shape(name, tensor["shape"])
     if datatype == BYTES:
         return name, _decode_strings(name, shape, data)
@@ -115,6 +118,28 @@ def _decode_tensor(tensor: Any) -> tuple[str, Column]:
     if isinstance(data, bytes):
         return name, _from_bytes(name, dtype, shape, data)
     return name, _from_list(name, dtype, shape, data)
+
+
+def _datatype_of_list(name: str, data: Any, signature: Signature | None) -> str:
+    """The datatype of a tensor that names none."""
+    for spec in () if signature is None else signature.inputs:
+        if spec.name == name:
+            return spec.datatype
+    if not isinstance(data, list):
+        raise _bad(f"tensor {name!r} lacks datatype; only that of a list can be told without")
+    kinds: set[type] = set()
+    rest = [data]
+    while rest:
+        for item in rest.pop():
+            if type(item) is list:
+                rest.append(item)
+            else:
+                kinds.add(type(item))
+    if kinds <= {bool}:
+        return "BOOL"
+    if kinds <= {int}:
+        return "INT64"
+    return "FP64" if kinds <= {int, float} else BYTES
 
 
 def _check_shape(name: str, shape: Any) -> tuple[int, ...]:
@@ -160,9 +185,26 @@ def _from_list(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], data: An
         raise _bad(f"tensor {name!r}: data is ragged or not of shape {list(shape)}")
     strangers = set(map(type, flat)) - _ELEMENTS_OF_KIND[dtype.kind]
     if strangers:
-        kinds = ", ".join(sorted(kind.__name__ for kind in strangers))
-        raise _bad(f"tensor {name!r}: data holds {kinds}, not {dtype.name}")
+        kinds = ", ".join(sorted({_WORDS.get(kind, "something else") for kind in strangers}))
+        raise _bad(f"tensor {name!r}: data holds {kinds}, not {datatype_of(dtype)}")
     return _narrow(name, flat, dtype).reshape(shape)
+
+
+# The words of the contract, which are of no language.
+_WORDS: dict[type, str] = {
+    type(None): "null",
+    bool: "a truth value",
+    int: "a whole number",
+    float: "a fraction",
+    str: "a string",
+    bytes: "bytes",
+    list: "a list",
+    dict: "an object",
+}
+
+
+def _in_words(value: Any) -> str:
+    return _WORDS.get(type(value), "something else")
 
 
 def _flatten(data: list[Any], shape: tuple[int, ...]) -> list[Any] | None:
@@ -184,7 +226,7 @@ def _narrow(name: str, flat: list[Any], dtype: np.dtype[Any]) -> Array:
         with np.errstate(over="raise"):
             return np.array(flat, dtype)
     except (OverflowError, FloatingPointError) as error:
-        raise _bad(f"tensor {name!r}: a value does not fit {dtype.name}") from error
+        raise _bad(f"tensor {name!r}: a value does not fit {datatype_of(dtype)}") from error
 
 
 def _decode_bf16(name: str, shape: tuple[int, ...], data: Any) -> Array:
@@ -201,7 +243,10 @@ def _decode_strings(name: str, shape: tuple[int, ...], data: Any) -> list[str] |
     if len(shape) != 1:
         raise _bad(f"tensor {name!r}: BYTES must have one axis")
     if not isinstance(data, list) or len(data) != shape[0]:
-        raise _bad(f"tensor {name!r}: data must be a list of {shape[0]} strings")
+        raise _bad(
+            f"tensor {name!r}: data must be a list of {shape[0]} strings, "
+            'or of {"b64": "..."} for bytes'
+        )
     if all(isinstance(item, str) for item in data):
         return list(data)
     elements = [_from_base64(name, item) if isinstance(item, dict) else item for item in data]
@@ -327,73 +372,12 @@ def _json_string(item: str | bytes) -> Any:
     return {"b64": base64.b64encode(item).decode()} if isinstance(item, bytes) else item
 
 
-def to_columns(inputs: Any) -> Mapping[str, Any] | Sequence[str]:
-    """Sort what a Python caller passes as inputs: text, array, or named columns.
-
-    Returns a list of strings for text, or a mapping name → array or list of `str` or of `bytes`.
+def check_tensor_name(name: Any) -> str:
+    """Return `name` where it is the name of a tensor.
 
     Raises:
-        CallerError: `bad_inputs` for anything else.
+        CallerError: `bad_inputs` where it is none.
     """
-    if isinstance(inputs, str):
-        return _check_texts("text", [inputs])
-    if isinstance(inputs, np.ndarray):
-        return {"input": inputs}
-    if isinstance(inputs, Mapping):
-        return {_check_name(name): _to_column(name, column) for name, column in inputs.items()}
-    if isinstance(inputs, list | tuple) and inputs and all(isinstance(i, str) for i in inputs):
-        return _check_texts("text", list(inputs))
-    raise _bad("inputs must be text, a list of texts, an array, or a mapping name → array or texts")
-
-
-def _check_name(name: Any) -> str:
     if not isinstance(name, str) or not is_name(name):
         raise _bad(f"tensor name {shown(str(name))} is not a name")
     return name
-
-
-def _check_texts(name: str, texts: list[str]) -> list[str]:
-    for at, text in enumerate(texts):
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            what = f"tensor {name!r} holds a lone surrogate"
-            raise RequestError.of(ErrorKind.BAD_INPUTS, what, rows=(at,)) from error
-    return texts
-
-
-def _to_column(name: str, column: Any) -> Any:
-    if isinstance(column, np.ndarray):
-        return column
-    items = [column] if isinstance(column, str | bytes) else column
-    if isinstance(items, list | tuple) and items and isinstance(items[0], str | bytes):
-        if all(isinstance(item, str) for item in items):
-            return _check_texts(name, list(items))
-        if all(isinstance(item, bytes) for item in items):
-            return list(items)
-        raise _bad(f"tensor {name!r} must hold strings or bytes, not both and nothing else")
-    try:
-        return np.asarray(column)
-    except ValueError as error:
-        raise _bad(f"tensor {name!r} is ragged") from error
-
-
-def encode_inputs(inputs: Any, content_type: str = MSGPACK) -> tuple[Any, int]:
-    """Wire form and number of rows of what a Python caller passes as inputs.
-
-    Raises:
-        CallerError: `bad_inputs` where it cannot be put on the wire.
-    """
-    columns = to_columns(inputs)
-    if not isinstance(columns, Mapping):
-        return {"text": list(columns)}, len(columns)
-    for name, column in columns.items():
-        if isinstance(column, np.ndarray) and not (column.ndim and len(column)):
-            raise _bad(f"tensor {name!r} has no rows: its first axis must count them")
-    if not columns:
-        raise _bad("inputs hold no tensor")
-    try:
-        body = encode_columns(columns, content_type)
-    except ValueError as error:
-        raise _bad(str(error)) from error
-    return body, count_rows(columns)

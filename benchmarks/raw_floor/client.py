@@ -12,7 +12,7 @@ import redis.asyncio
 import uvloop
 
 from batchfleet.wire.codec import MSGPACK, encode_body
-from batchfleet.wire.tensors import encode_inputs
+from batchfleet.wire.inputs import encode_inputs
 
 from ..load import serve_bursts
 from ..payload import one_row

@@ -62,7 +62,7 @@ def prepare(lane: Lane, item: Item) -> OpenRequest:
     limits = lane.record.limits
     parameters = read_parameters(raw_parameters)
     wanted = read_wanted(outputs, lane)
-    columns = decode_columns(decode_body(inputs, content_type))
+    columns = decode_columns(decode_body(inputs, content_type), lane.record.signature)
     count = count_rows(columns)
     if count > limits.max_rows_per_request:
         raise RequestError.of(

@@ -142,21 +142,25 @@ def run_job(job: Job, clock: Clock) -> Trial:
 def _run_stages(lane: Lane, job: Job, trial: Trial, clock: Clock) -> None:
     started_ms = clock.monotonic_ms()
     request = prepare(lane, job.item)
-    trial.preprocess_ms = clock.monotonic_ms() - started_ms
+    trial.preprocess_ms = _since_ms(started_ms, clock)
     trial.lengths, trial.truncated_tokens = request.lengths, request.truncated_tokens
     trial.values = [describe_value(value) for value in request.values]
     if job.stage == STAGES[0]:
         return
     started_ms = clock.monotonic_ms()
     trial.batches = _predict(lane, request)
-    trial.predict_ms = clock.monotonic_ms() - started_ms
+    trial.predict_ms = _since_ms(started_ms, clock)
     trial.values = [describe_value(value) for value in request.outputs]
     if job.stage == STAGES[1]:
         return
     started_ms = clock.monotonic_ms()
     answer = encode_answer(lane, request)
-    trial.postprocess_ms = clock.monotonic_ms() - started_ms
+    trial.postprocess_ms = _since_ms(started_ms, clock)
     trial.outputs = decode_body(answer, JSON)
+
+
+def _since_ms(started_ms: float, clock: Clock) -> float:
+    return round(clock.monotonic_ms() - started_ms, 3)
 
 
 def _predict(lane: Lane, request: OpenRequest) -> list[int]:
@@ -199,7 +203,7 @@ def describe_value(value: Any) -> str:
         head = np.array2string(value.reshape(-1)[:6], separator=" ", precision=6)[1:-1].strip()
         more = " …" if value.size > 6 else ""
         return f"{value.dtype}{list(value.shape)} {head}{more}"
-    text = repr(value)
+    text = orjson.dumps(value).decode() if isinstance(value, str) else repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
 
 

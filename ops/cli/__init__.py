@@ -5,6 +5,7 @@ no command at all; a test holds the lines against the commands themselves.
 """
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -56,6 +57,18 @@ COMMANDS: dict[str, CommandPlace] = {
 }
 
 
+# Commands of a group by the word that one would type without it.
+_ELSEWHERE = {
+    "environments": "models environment",
+    "environment": "models environment",
+    "publish": "models publish",
+    "import": "models import",
+    "init": "models init",
+    "try": "models try",
+    "list": "models list",
+}
+
+
 class FleetGroup(click.Group):
     """Loads commands on demand, and turns batchfleet's errors into one line and exit code 1."""
 
@@ -74,6 +87,17 @@ class FleetGroup(click.Group):
             import_module(f".{place.module}", __name__), place.attribute
         )
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that was typed; one that there is not gets the nearest named."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = get_close_matches(args[0], [*COMMANDS, *_ELSEWHERE], n=1)
+            if near:
+                meant = _ELSEWHERE.get(near[0], near[0])
+                ctx.fail(f"No such command {args[0]!r}. Did you mean `batchfleet {meant}`?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""

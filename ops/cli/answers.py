@@ -8,12 +8,17 @@ import orjson
 
 from ...producer.result import Result
 from ...wire.codec import JSON, decode_body
+from ...wire.errors import ErrorKind, RequestError
 from ...wire.limits import INPUTS_BYTES_MAX
 from ...wire.reply import Reply
 from ...wire.tensors import Column, datatype_of, decode_columns, encode_columns
 
+# A number takes several times as many characters as bytes; the client holds the request to its own
+# bound.
+_FILE_BYTES_MAX = 8 * INPUTS_BYTES_MAX
 _NUMBERS_SHOWN = 6
 _ROWS_SHOWN = 20
+_CHARACTERS_SHOWN = 2000
 
 
 def read_inputs(texts: tuple[str, ...], file: IO[bytes] | None) -> Any:
@@ -21,21 +26,35 @@ def read_inputs(texts: tuple[str, ...], file: IO[bytes] | None) -> Any:
 
     Raises:
         UsageError: neither or both.
-        CallerError: the file is not JSON, or holds tensors that are ill-formed.
+        CallerError: the file is too large, is not JSON, or holds tensors that are ill-formed.
     """
     if bool(texts) == (file is not None):
         raise click.UsageError("give texts or --input FILE, one of the two")
     if file is None:
         return list(texts)
-    body = decode_body(file.read(INPUTS_BYTES_MAX + 1), JSON)
+    raw = file.read(_FILE_BYTES_MAX + 1)
+    if len(raw) > _FILE_BYTES_MAX:
+        raise RequestError.of(ErrorKind.TOO_LARGE, f"the file is over {_FILE_BYTES_MAX} bytes")
+    body = decode_body(raw, JSON)
     is_tensors = isinstance(body, list) and any(isinstance(part, dict) for part in body)
-    return decode_columns(body) if is_tensors else body
+    return _inputs_of(body) if is_tensors else body
+
+
+def _inputs_of(tensors: list[Any]) -> dict[str, Any]:
+    """Tensors of the contract as a client takes them; a list without a datatype stays a list."""
+    columns: dict[str, Any] = dict(decode_columns(tensors))
+    for tensor in tensors:
+        column = columns[tensor["name"]]
+        if "datatype" not in tensor and isinstance(column, np.ndarray):
+            columns[tensor["name"]] = column.tolist()
+    return columns
 
 
 def result_json(result: Result) -> dict[str, Any]:
     """A result as a reply in JSON."""
     parts = {
         "id": result.id,
+        "tenant": result.tenant,
         "status": "ok",
         "model": result.model,
         "version": result.version,
@@ -87,7 +106,10 @@ def _describe(name: str, column: Column) -> list[str]:
 
 
 def _shown_text(item: str | bytes) -> str:
-    return repr(item) if isinstance(item, bytes) else orjson.dumps(item).decode()
+    head = item[:_CHARACTERS_SHOWN]
+    text = repr(head) if isinstance(head, bytes) else orjson.dumps(head).decode()
+    unit = "bytes" if isinstance(item, bytes) else "characters"
+    return text + (f" …  ({len(item)} {unit})" if len(item) > len(head) else "")
 
 
 def _shown_row(row: Any) -> str:

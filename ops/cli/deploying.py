@@ -1,18 +1,23 @@
 """`batchfleet deploy` and `batchfleet undeploy`."""
 
 from dataclasses import asdict
+from functools import partial
 
 import click
 
 from ...models.store import Store
+from ...service.clock import SystemClock
+from ...service.lifecycle import StopSignal
 from .. import deployment
 from ..deployment import Deployed, parse_overrides
 from ..store_deployment import deploy_version, keep_copy, remove_copy
+from ..verdict import Verdict, await_verdict, read_verdict
 from .connecting import connected
 from .options import LOGS, Loaded, examples, json_option, split_version, with_settings
 from .output import print_json
 
 _VERSION_COMMAND = "MODEL[/VERSION]"
+_WAIT_S = 5.0
 
 
 class DeployGroup(click.Group):
@@ -46,19 +51,44 @@ def deploy() -> None:
 
 @deploy.command(_VERSION_COMMAND, short_help="Put this version in service.")
 @click.argument("name", metavar="")
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(0, 3600),
+    default=_WAIT_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for a worker to serve it; 0 = not at all.",
+)
 @with_settings("redis_url", "namespace", "tenant", "store", *LOGS)
 @json_option
 @examples(
     "batchfleet deploy minilm",
     "batchfleet deploy minilm/1 --tenant acme",
+    "batchfleet deploy minilm/2 --wait 120",
 )
-def deploy_one(loaded: Loaded, *, name: str, as_json: bool) -> None:
-    """Put a model version in service, for one tenant at a time."""
+def deploy_one(loaded: Loaded, *, name: str, wait_s: float, as_json: bool) -> None:
+    """Put a model version in service, for one tenant at a time.
+
+    Where workers are alive, it waits a moment for one of them to serve the version. If all refuse
+    it, their reasons are told and the exit code is 1; the version stays deployed all the same, and
+    deploying the one before goes back.
+    """
     model, version = split_version(name)
     store = Store(loaded.settings.store)
+    version = version or store.newest(model)
     with connected(loaded.settings) as operator:
+        read = partial(read_verdict, operator, model, version)
+        before = read()
         done = deploy_version(operator, store, model, version, [loaded.settings.tenant])
-    _report(done, f"{done.model}/{done.version} is in service", as_json=as_json)
+        verdict = Verdict()
+        if wait_s:
+            pause = StopSignal().wait
+            verdict = await_verdict(read, before, wait_s * 1000, SystemClock(), pause)
+    verdict.require_room_for_hope(model, version)
+    _report(done, f"{model}/{version} is in service", as_json=as_json)
+    if verdict.is_open:
+        click.echo("no worker serves it yet; `batchfleet status` shows how far they are", err=True)
 
 
 @deploy.command("set", short_help="Override limits of a deployed model.")

@@ -47,7 +47,7 @@ def dev(loaded: Loaded, *, source: str, port: int | None, as_json: bool, **given
     take your time. debugpy works too; listen on another port after each change. Ctrl-C ends it all.
     """
     path, class_name = split_class(source)
-    named = {**given, "model": given["model"] or path.stem}
+    named = {**given, "model": given["model"] or class_name or path.stem}
     wishes = wishes_of(class_name, named)
     stop = StopSignal()
     stop.install()
@@ -92,6 +92,16 @@ def _tell(sentence: str) -> None:
     click.echo(sentence, err=True)
 
 
+def _suggestions(manifest: Manifest) -> str:
+    """Commands that ask the model for something that it takes, as far as its signature tells."""
+    model, inputs = manifest.model, manifest.signature.inputs
+    if inputs and [(spec.name, spec.datatype) for spec in inputs] != [("text", "BYTES")]:
+        named = ", ".join(f'"{spec.name}": {spec.datatype} {list(spec.shape)}' for spec in inputs)
+        return f"  batchfleet infer {model} --input x.json      # {{{named}}}"
+    return f"""  batchfleet infer {model} "hello world"
+  python -c 'from batchfleet import Client; print(Client().infer("{model}", "hi").outputs)'"""
+
+
 def _greet(local: LocalFleet, manifest: Manifest, *, as_json: bool) -> None:
     url, model = local.public_url, manifest.model
     if as_json:
@@ -101,7 +111,6 @@ def _greet(local: LocalFleet, manifest: Manifest, *, as_json: bool) -> None:
         f"""
 {model} is served from {manifest.code.source if manifest.code else ""}; saving it loads it anew
   export BATCHFLEET_REDIS_URL={url}
-  batchfleet infer {model} "hello world"
-  python -c 'from batchfleet import Client; print(Client().infer("{model}", "hi").outputs)'
+{_suggestions(manifest)}
 Ctrl-C stops everything."""
     )

@@ -67,7 +67,8 @@ def show(loaded: Loaded, *, name: str, as_json: bool) -> None:
     _, manifest = _find(loaded, name)
     python = ""
     if manifest.environment:
-        python = str(python_of(manifest.environment, _cache(loaded)))
+        version = f"{manifest.model}/{manifest.version}"
+        python = str(python_of(manifest.environment, _cache(loaded), version))
     if as_json:
         print_json({"environment": manifest.environment, "python": python})
     else:

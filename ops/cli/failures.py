@@ -5,6 +5,7 @@ from typing import IO, Any
 
 import click
 
+from ...models.environments import EnvironmentMissingError
 from ...wire.errors import (
     BatchfleetError,
     ErrorKind,
@@ -14,9 +15,12 @@ from ...wire.errors import (
     SettingsError,
     StoreError,
 )
+from ..trying import VersionRefusedError
 
 _NAMES: tuple[tuple[type[BatchfleetError], str, str], ...] = (
     (SettingsError, "settings", "`batchfleet settings` lists all of them with their meaning"),
+    (EnvironmentMissingError, "environment", ""),
+    (VersionRefusedError, "model", ""),
     (StoreError, "store", "`batchfleet models list` shows what is there; --store names another"),
     (
         ServerError,
@@ -33,7 +37,7 @@ _REMEDIES: dict[ErrorKind, str] = {
     ErrorKind.BUSY: "try again later, start more workers, or raise `backlog` with `deploy set`",
     ErrorKind.NO_WORKER: "`batchfleet status` shows why; `batchfleet consumer` starts a worker",
     ErrorKind.DEADLINE_EXCEEDED: "give it more time with --timeout, or start more workers",
-    ErrorKind.TOO_LONG: "shorten the text, or allow truncation with `--truncate end`",
+    ErrorKind.TOO_LONG: "shorten the text; `--truncate end` cuts it where the model can do that",
 }
 
 

@@ -147,7 +147,9 @@ def _report_published(manifest: Manifest, store: Store, *, as_json: bool) -> Non
 def progress_bar() -> Iterator[Report]:
     """A progress bar on stderr for each file that is fetched or copied."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    screen = Console(stderr=True)
+    hidden = not screen.is_terminal  # it would leave an empty line in a file
+    with Progress(*columns, console=screen, transient=True, disable=hidden) as progress:
         tasks: dict[str, TaskID] = {}
 
         def report(name: str, done_bytes: int, total_bytes: int) -> None:

@@ -8,12 +8,14 @@ import click
 import orjson
 
 from ...producer.async_client import AsyncClient
+from ...producer.errors import WaitTimeoutError
 from ...producer.options import OptionFields
 from ...producer.result import Result
 from ...service.settings import Settings
-from ...wire.errors import RequestError
+from ...wire.errors import ErrorKind, RequestError
 from ...wire.keys import PRIORITIES
 from ...wire.reply import Reply
+from ...wire.states import State
 from .answers import (
     describe_outputs,
     describe_service,
@@ -42,6 +44,7 @@ def request_options(command: Command) -> Command:
         click.option("--id", "id", help="An id of your own; a repeated one joins."),
         click.option("--version", "version", help="A version; the stable one if not given."),
         click.option("--parameters", metavar="JSON", help="Parameters for the model."),
+        click.option("--outputs", metavar="NAME,NAME", help="Outputs wanted; all if not given."),
         click.option("--priority", type=click.Choice(PRIORITIES), help="Before whom it goes."),
         click.option("--truncate", type=click.Choice(["end", "refuse"]), help="Of long texts."),
         click.option("--timeout", type=float, metavar="SECONDS", help="How long it may take."),
@@ -63,6 +66,8 @@ def option_fields(given: dict[str, Any]) -> OptionFields:
     fields = {name: value for name, value in given.items() if value is not None}
     if "timeout" in fields:
         fields["timeout_ms"] = max(1, round(fields.pop("timeout") * 1000))
+    if "outputs" in fields:
+        fields["outputs"] = [name.strip() for name in fields["outputs"].split(",")]
     if "delay" in fields:
         fields["delay_ms"] = max(0, round(fields.pop("delay") * 1000))
     if "parameters" in fields:
@@ -189,6 +194,20 @@ def result(loaded: Loaded, *, model: str, id: str, timeout: float | None, as_jso
     The answer stays on the server until its time is over, so that it can be read again.
     """
     _print_answer(
-        lambda: ask(loaded.settings, lambda client: client.result((model, id), timeout), keep=True),
+        lambda: ask(
+            loaded.settings, lambda client: _result(client, (model, id), timeout), keep=True
+        ),
         as_json=as_json,
+    )
+
+
+async def _result(client: AsyncClient, request: tuple[str, str], timeout_s: float | None) -> Result:
+    try:
+        return await client.result(request, timeout_s)
+    except WaitTimeoutError:
+        if await client.status(request) is not State.UNKNOWN:
+            raise
+    model, name = request
+    raise RequestError.of(
+        ErrorKind.UNKNOWN_REQUEST, f"nothing is known of request {name} of {model}"
     )

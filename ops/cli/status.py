@@ -98,7 +98,7 @@ def _workers_table(found: FleetStatus) -> Table:
     for model in found.models:
         for worker in model.workers:
             versions = "  ".join(f"{name}: {worker.state_of(name)}" for name in worker.versions)
-            facts = "  ".join(f"{name} {value}" for name, value in worker.facts.items())
+            facts = "  ".join(f"{name} {value}" for name, value in worker.facts.items() if value)
             table.add_row(model.model, worker.name, versions, facts)
     return table
 

@@ -1,6 +1,7 @@
 """`batchfleet models init`, `try` and `publish FILE.py` as a user runs them."""
 
 import json
+import socket
 import subprocess
 import sys
 
@@ -80,7 +81,7 @@ def test_a_class_has_a_name_of_the_language(name, expected):
 def test_each_stage_shows_what_it_gives(run, faulty):
     out, _ = run("models", "try", str(faulty), "--text", "abc", "--stage", "preprocess")
     assert "lengths 3" in out
-    assert "'abc'" in out
+    assert '"abc"' in out
     assert "predict  " not in out
     out, _ = run("models", "try", str(faulty), "--text", "abc", "--stage", "predict")
     assert "score: 0.5" in out
@@ -124,3 +125,87 @@ def test_wrong_usage_names_the_fix(run, faulty):
     assert "for FILE.py" in err
     _, err = run("models", "try", str(faulty), exit_code=2)
     assert "--input FILE" in err
+
+
+def test_a_file_beside_the_model_that_does_not_come_along_is_named_with_the_fix(run, faulty):
+    folder = faulty.parent / "apart"  # from the folder that the command is run in
+    folder.mkdir()
+    (folder / "helper.py").write_text("NAME = 'x'\n")
+    faulty = folder / "faulty.py"
+    source = str(faulty)
+    faulty.write_text("import helper\n" + FAULTY)
+    _, err = run("models", "try", source, "--text", "abc", exit_code=1)
+    assert "add --file helper.py and write `from . import helper`" in err
+    assert "models list" not in err
+    faulty.write_text("from . import helper\n" + FAULTY)
+    _, err = run("models", "try", source, "--text", "abc", exit_code=1)
+    assert "no file of the version; add it with --file helper.py" in err
+    out, _ = run("models", "try", source, "--text", "abc", "--file", str(folder / "helper.py"))
+    assert "0.5" in out
+    optional = "try:\n    from . import absent\nexcept ImportError:\n    absent = None\n"
+    faulty.write_text(optional + FAULTY)
+    assert "0.5" in run("models", "try", source, "--text", "abc")[0]
+
+
+def test_numbers_in_json_take_the_datatype_of_the_signature(run, tmp_path):
+    (tmp_path / "twice.py").write_text("""\
+from batchfleet import Model
+
+class Twice(Model):
+    signature = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}]}
+
+    def predict(self, rows, context):
+        return [row["x"] * 2 for row in rows]
+""")
+    for numbers, twice in (("[[1.5, 2.5]]", "3 5"), ("[[1, 2]]", "2 4")):
+        inputs = f'{{"x": {numbers}}}'
+        out, _ = run("models", "try", "twice.py", "--input", "-", stdin=inputs)
+        assert f"FP32 [1, 2]\n  {twice}\n" in out
+
+
+def test_quitting_the_debugger_or_having_no_terminal_for_it_is_told_once(run, faulty):
+    faulty.write_text(FAULTY.replace("return 1 /", "breakpoint()\n    return 1 /"))
+    texts = ("--text", "abc", "--text", "abcd", "--text", "abcde")
+    out, err = run("models", "try", str(faulty), *texts, exit_code=1, stdin="")
+    assert out.count("(Pdb)") == 1
+    assert "breakpoint() reads standard input, which is no terminal here" in err
+    assert "BdbQuit" not in err
+
+
+def test_a_model_that_exits_does_not_end_the_command_without_a_word(run, faulty):
+    faulty.write_text(FAULTY.replace("return 1 /", "raise SystemExit(3)\n    return 1 /"))
+    _, err = run("models", "try", str(faulty), "--text", "abc", exit_code=1)
+    assert "poison" in err
+    assert "SystemExit: 3" in err
+
+
+def test_what_a_trial_prints_for_programs_is_plain(run, faulty):
+    out, _ = run("models", "try", str(faulty), "--text", "abc", "--stage", "preprocess", "--json")
+    trial = json.loads(out)
+    assert trial["values"] == ['"abc"']
+    assert all(len(str(trial[name])) < 12 for name in trial if name.endswith("_ms"))
+
+
+def test_publishing_says_one_line(run, faulty):
+    out, err = run("models", "publish", str(faulty), "--name", "mine", "--version", "1")
+    assert out.startswith("mine/1 is in the store")
+    assert err == ""
+
+
+def test_a_command_that_lives_elsewhere_is_pointed_to(run):
+    _, err = run("environments", exit_code=2)
+    assert "Did you mean `batchfleet models environment`?" in err
+    _, err = run("stauts", exit_code=2)
+    assert "Did you mean `batchfleet status`?" in err
+
+
+def test_a_port_that_is_in_use_is_told_in_one_line(run, faulty):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        _, err = run("dev", str(faulty), "--port", str(port), exit_code=1)
+    assert err.splitlines() == [
+        f"error: port {port} of 127.0.0.1 is in use, by another fleet perhaps; name another with "
+        "--port, or leave it out for a free one"
+    ]

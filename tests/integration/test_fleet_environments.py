@@ -161,3 +161,22 @@ def test_the_process_of_an_environment_ends_with_its_last_version(fleet):
     deployment.undeploy(fleet.operator, "taste1", forced=True)
     assert process.wait(PATIENCE_S) is None or not process.is_running()
     assert not consumer.events("device.lost")
+
+
+def test_deploying_what_every_worker_refuses_says_so_and_how_to_go_on(fleet):
+    publish(fleet, "1", "sweet")
+    consumer = fleet.consumer()
+    assert "was not built" in refusal(fleet, "taste1", "1")
+    deploy = ["deploy", "taste1/1", "--store", fleet.store.root, "--namespace", fleet.namespace]
+    command = [sys.executable, "-m", "batchfleet.ops", *deploy, "--redis-url", fleet.url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 1
+    assert "all 1 workers refuse it" in done.stderr
+    assert "environment build taste1/1" in done.stderr
+    run(fleet, "environment", "build", "taste1/1")
+    done = subprocess.run(
+        [*command, "--wait", str(PATIENCE_S)],
+        capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert consumer.events("lane.ready")

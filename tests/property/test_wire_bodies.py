@@ -28,12 +28,12 @@ from batchfleet.wire.deployment import (
     TensorSpec,
 )
 from batchfleet.wire.errors import RequestError
+from batchfleet.wire.inputs import encode_inputs
 from batchfleet.wire.tensors import (
     DATATYPES,
     check_columns,
     count_rows,
     decode_columns,
-    encode_inputs,
 )
 
 # Tensors.

@@ -111,6 +111,15 @@ def test_methods_that_cannot_be_called_are_told_before_anything_is_published(dra
         draft(f"class A(Model):\n{text}")
 
 
+def test_a_longest_length_where_rows_have_none_is_refused(draft):
+    limits = "class A(Model):\n    limits = {'max_length': 5}\n    pass\n"
+    with pytest.raises(DraftError, match="max_length says nothing"):
+        draft(limits)
+    draft(f"{limits}    bytes_per_token = 4\n")
+    draft(f"{limits}    def preprocess(self, row): ...\n")
+    draft(limits.replace("class A(Model)", "from x import B\nclass A(B, Model)"))
+
+
 def test_a_version_needs_a_name_and_the_class_must_exist(draft, tmp_path):
     with pytest.raises(DraftError, match="add --name and --version"):
         draft("class A(Model):\n    pass\n", Wishes())

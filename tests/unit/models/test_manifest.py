@@ -75,6 +75,15 @@ def test_hostile_file_names_are_refused(name):
         Manifest.from_json(orjson.dumps(wire))
 
 
+@pytest.mark.parametrize(("shape", "hint"), [([2], "[-1, 2]"), ([4, 3], "[-1, 4, 3]")])
+def test_a_shape_without_the_axis_of_rows_is_refused_with_a_hint(shape, hint):
+    signature = {"inputs": [{"name": "x", "datatype": "FP32", "shape": shape}]}
+    wire = orjson.loads(FULL.to_json()) | {"signature": signature}
+    with pytest.raises(StoreError, match="counts rows") as caught:
+        Manifest.from_json(orjson.dumps(wire))
+    assert f"did you mean {hint}?" in str(caught.value)
+
+
 @pytest.mark.parametrize("raw", [b"", b"[]", b"null", b"{", b"\xff", b"[" * 100_000])
 def test_what_is_not_a_json_object_is_refused(raw):
     with pytest.raises(StoreError, match="a manifest must be"):

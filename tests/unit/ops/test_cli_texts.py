@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from batchfleet.ops.cli import answers
 from batchfleet.ops.cli.answers import describe_outputs, read_inputs, reply_json
 from batchfleet.ops.cli.failures import explain
 from batchfleet.ops.cli.options import settings_of, split_version
@@ -23,6 +24,7 @@ from batchfleet.wire.errors import (
     SettingsError,
     StoreError,
 )
+from batchfleet.wire.limits import INPUTS_BYTES_MAX
 from batchfleet.wire.reply import Reply
 
 
@@ -40,6 +42,23 @@ def test_a_file_may_hold_tensors_of_the_contract():
     columns = read_inputs((), io.BytesIO(raw))
     assert columns["x"].dtype == np.float32
     assert columns["x"].tolist() == [[0.5, 1.5]]
+
+
+def test_tensors_of_a_file_may_leave_their_datatype_to_the_signature():
+    raw = (
+        b'[{"name": "x", "shape": [1, 2], "data": [1, 2]},'
+        b' {"name": "t", "shape": [1], "data": ["a"]}]'
+    )
+    assert read_inputs((), io.BytesIO(raw)) == {"x": [[1, 2]], "t": ["a"]}
+
+
+def test_a_file_may_be_larger_than_a_request_but_not_without_bounds(monkeypatch):
+    numbers = b'{"x": [[' + b", ".join([b"0.1234567890123456"] * 1_000_000) + b"]]}"
+    assert len(numbers) > INPUTS_BYTES_MAX
+    assert len(read_inputs((), io.BytesIO(numbers))["x"][0]) == 1_000_000
+    monkeypatch.setattr(answers, "_FILE_BYTES_MAX", 10)
+    with pytest.raises(CallerError, match="too_large"):
+        read_inputs((), io.BytesIO(b'"0123456789"'))
 
 
 def test_inputs_that_are_not_json_are_refused():

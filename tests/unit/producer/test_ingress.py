@@ -9,7 +9,7 @@ from batchfleet.producer.ingress import Ingress
 from batchfleet.producer.options import NO_OPTIONS, Options
 from batchfleet.wire.errors import CallerError
 from batchfleet.wire.keys import ModelKeys
-from batchfleet.wire.limits import TIMEOUT_MS_MAX
+from batchfleet.wire.limits import INPUTS_BYTES_MAX, TIMEOUT_MS_MAX
 from batchfleet.wire.request import Request
 
 KEYS = ModelKeys("n", "m")
@@ -74,3 +74,11 @@ def test_large_inputs_go_under_a_blob_key_first(timeout_ms, ttl_ms):
 def test_inputs_that_have_no_wire_form_are_refused(inputs):
     with pytest.raises(CallerError, match="bad_inputs"):
         Ingress(KEYS, "t").pack(NO_OPTIONS, "new-id", inputs)
+
+
+def test_inputs_over_the_ceiling_of_the_contract_are_refused_before_they_are_sent():
+    ingress = Ingress(KEYS, "t")
+    fitting = np.zeros((1, INPUTS_BYTES_MAX - 100), np.uint8)
+    assert ingress.pack(NO_OPTIONS, "new-id", fitting).store is not None
+    with pytest.raises(CallerError, match=f"too_large.*{INPUTS_BYTES_MAX} are allowed"):
+        ingress.pack(NO_OPTIONS, "new-id", np.zeros((1, INPUTS_BYTES_MAX), np.uint8))

@@ -1,8 +1,10 @@
 import secrets
 
+import numpy as np
 import pytest
 
 from batchfleet.producer.options import NO_OPTIONS, Options, RequestIds, patience_s
+from batchfleet.wire.errors import CallerError
 from batchfleet.wire.request import parse_request
 
 
@@ -74,3 +76,23 @@ def test_chance_for_many_ids_is_drawn_at_once():
     assert len(drawn) <= 5
     assert all(len(ending) == 24 for ending in endings)
     assert all(any(ending in digits for digits in drawn[1:]) for ending in endings)
+
+
+def test_an_option_that_there_is_not_gets_the_nearest_named():
+    with pytest.raises(TypeError, match="no option 'timeout'; did you mean timeout_ms, in milli"):
+        NO_OPTIONS.with_fields({"timeout": 5})
+    with pytest.raises(TypeError, match="There are: id, version"):
+        NO_OPTIONS.with_fields({"zzz": 5})
+    assert NO_OPTIONS.with_fields({}) is NO_OPTIONS
+    assert NO_OPTIONS.with_fields({"timeout_ms": 5}).timeout_ms == 5
+
+
+def test_one_output_may_be_named_by_itself():
+    assert sent(NO_OPTIONS.with_fields({"outputs": "words"})).outputs == "words"
+
+
+def test_parameters_may_hold_numbers_of_numpy_and_nothing_that_json_lacks():
+    parameters = {"a": np.float32(1.5), "b": np.arange(2)}
+    assert sent(Options(parameters=parameters)).parameters == b'{"a":1.5,"b":[0,1]}'
+    with pytest.raises(CallerError, match=r"bad_request.*parameters cannot be written"):
+        sent(Options(parameters={"a": object()}))

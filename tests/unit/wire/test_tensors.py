@@ -1,16 +1,16 @@
 import numpy as np
 import pytest
 
-from batchfleet.wire.codec import JSON, MSGPACK
+from batchfleet.wire.codec import JSON, MSGPACK, decode_body, encode_body
 from batchfleet.wire.deployment import Signature, TensorSpec
 from batchfleet.wire.errors import RequestError
+from batchfleet.wire.inputs import encode_inputs
 from batchfleet.wire.tensors import (
     check_columns,
     count_rows,
     datatype_of,
     decode_columns,
     encode_columns,
-    encode_inputs,
 )
 
 
@@ -24,7 +24,7 @@ def tensor(datatype, shape, data):
         ("", None),
         (5, "inputs must be"),
         (None, "inputs must be"),
-        ([], "inputs must be"),
+        ([], "empty list"),
         (["a", 5], "inputs must be"),
         ({}, "no tensor"),
         ("\ud800", "surrogate"),
@@ -77,7 +77,7 @@ def test_arrays_without_a_name_on_the_wire_are_a_value_error():
 
 
 def test_a_truth_value_among_numbers_is_refused_by_name():
-    with pytest.raises(RequestError, match="bool"):
+    with pytest.raises(RequestError, match="a truth value"):
         decode_columns(tensor("INT64", [2], [1, True]))
 
 
@@ -119,3 +119,62 @@ def test_a_signature_without_inputs_admits_everything():
 def test_rows_that_cannot_be_counted(columns):
     with pytest.raises(RequestError):
         count_rows(columns)
+
+
+FP32 = Signature(inputs=(TensorSpec(name="x", datatype="FP32", shape=(-1, 2)),))
+INT64 = Signature(inputs=(TensorSpec(name="x", datatype="INT64", shape=(-1, 2)),))
+
+
+@pytest.mark.parametrize("content_type", [JSON, MSGPACK])
+@pytest.mark.parametrize("given", [[[1, 2]], [[1.5, 2.5]], [(1, 2.5)]])
+def test_python_numbers_take_the_datatype_of_the_signature(content_type, given):
+    body, rows = encode_inputs({"x": given}, content_type)
+    columns = decode_columns(decode_body(encode_body(body, content_type), content_type), FP32)
+    check_columns(columns, FP32)
+    assert (columns["x"].tolist(), columns["x"].dtype, rows) == (
+        [[*given[0]]], np.float32, 1
+    )  # fmt: skip
+
+
+def test_numbers_never_lose_a_fraction_and_an_array_keeps_its_own_datatype():
+    body, _ = encode_inputs({"x": [[1.0, 2.0]]})
+    with pytest.raises(RequestError, match="a fraction, not INT64"):
+        decode_columns(body, INT64)
+    for array in (np.array([[1.0, 2.0]]), [np.array([1.0, 2.0])], [[np.float64(1), np.float64(2)]]):
+        body, _ = encode_inputs({"x": array})
+        with pytest.raises(RequestError, match="must be FP32, not FP64"):
+            check_columns(decode_columns(body, FP32), FP32)
+
+
+@pytest.mark.parametrize(
+    ("data", "dtype"),
+    [([1, 2], "i8"), ([1, 2.5], "f8"), ([True, False], "?"), ([[1], [2.0]], "f8")],
+)
+def test_without_a_signature_numbers_are_of_the_widest_type_of_their_kind(data, dtype):
+    body, _ = encode_inputs({"x": data})
+    assert "datatype" not in body[0]
+    column = decode_columns(body)["x"]
+    assert (column.tolist(), column.dtype) == (data, np.dtype(dtype))
+
+
+def test_datatype_may_be_left_out_of_lists_alone():
+    tensor = {"name": "x", "shape": [2], "data": ["a", "b"]}
+    assert decode_columns([tensor])["x"] == ["a", "b"]
+    with pytest.raises(RequestError, match="lacks datatype"):
+        decode_columns([{**tensor, "data": b"12"}])
+    with pytest.raises(RequestError, match="strings"):
+        decode_columns([{**tensor, "data": [1, "b"]}])
+
+
+def test_arrays_of_texts_are_lists_of_texts():
+    assert encode_inputs(np.array(["a", "bc"])) == ({"text": ["a", "bc"]}, 2)
+    body, rows = encode_inputs({"x": np.array(["a", "bc"])})
+    assert (body[0]["datatype"], body[0]["data"], rows) == ("BYTES", ["a", "bc"], 2)
+
+
+def test_what_is_wrong_is_told_in_words_of_no_language():
+    for item, words in ((5, "a whole number"), (None, "null"), ({}, "an object")):
+        with pytest.raises(RequestError, match=f'"text" holds {words}'):
+            decode_columns({"text": ["a", item]})
+    with pytest.raises(RequestError, match=r'or of \{"b64"'):
+        decode_columns(tensor("BYTES", [1], {"b64": "AA=="}))

@@ -1,0 +1,113 @@
+"""What the living workers say of a version that has just been deployed."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from ..broker import fleet
+from ..service.clock import Clock
+from ..wire.errors import BatchfleetError
+from .deployment import Operator
+from .survey import read_worker
+
+LOOK_S = 0.1
+
+Pause = Callable[[float], object]
+"""Waits for so many seconds."""
+
+
+class AllRefuseError(BatchfleetError):
+    """Every living worker refuses a version; its record is in force all the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """How the living workers of a fleet stand to one version.
+
+    Attributes:
+        workers: how many of them have looked at the model.
+        elsewhere: how many have not, so far.
+        ready: how many serve it.
+        refused: worker → why it refuses.
+    """
+
+    workers: int = 0
+    elsewhere: int = 0
+    ready: int = 0
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody serves it, and one has yet to say why not."""
+        return not self.ready and (len(self.refused) < self.workers or self.has_strangers)
+
+    @property
+    def has_strangers(self) -> bool:
+        """Whether there are workers, and none of them has looked at the model yet."""
+        return not self.workers and bool(self.elsewhere)
+
+    def since(self, before: "Verdict") -> "Verdict":
+        """This one without refusals that stood before: they are tried anew, and take a while."""
+        new = {name: why for name, why in self.refused.items() if before.refused.get(name) != why}
+        return replace(self, refused=new)
+
+    def require_room_for_hope(self, model: str, version: str) -> None:
+        """Pass, unless nobody is left who could serve the version.
+
+        Raises:
+            AllRefuseError: all refuse; the text holds their reasons.
+        """
+        if not self.refused or self.ready or self.is_open:
+            return
+        reasons = "; ".join(sorted(set(self.refused.values())))
+        raise AllRefuseError(
+            f"{model}/{version} is deployed, but all {self.workers} workers refuse it: {reasons}. "
+            f"Requests for it are answered no_worker; go back with `batchfleet deploy "
+            f"{model}/VERSION`, naming the version before"
+        )
+
+
+def read_verdict(operator: Operator, model: str, version: str) -> Verdict:
+    """What the workers have announced so far.
+
+    Raises:
+        ServerError: the server failed.
+    """
+    executor, keys = operator.executor, operator.keys(model)
+    living = executor.run(fleet.living(keys))
+    models = executor.run(fleet.models(operator.namespace))
+    others = executor.run_all([fleet.living(operator.keys(other)) for other in models])
+    announced = executor.run_all([fleet.announcement(keys, worker) for worker in living])
+    states = {
+        worker: read_worker(worker, fields).versions.get(version, {})
+        for worker, fields in zip(living, announced, strict=True)
+    }
+    return Verdict(
+        workers=len(living),
+        elsewhere=len({worker for workers in others for worker in workers} - set(living)),
+        ready=sum(state.get("state") == "ready" for state in states.values()),
+        refused={
+            worker: str(state.get("reason", ""))
+            for worker, state in states.items()
+            if state.get("state") == "refused"
+        },
+    )
+
+
+def await_verdict(
+    read: Callable[[], Verdict], before: Verdict, wait_ms: float, clock: Clock, pause: Pause
+) -> Verdict:
+    """What the workers say, once one serves the version, all refuse it, or time is up.
+
+    Args:
+        read: what they say now.
+        before: what they said before it was deployed.
+        wait_ms: how long to wait for them.
+        clock: tells the time.
+        pause: lets it pass.
+    """
+    give_up_ms = clock.monotonic_ms() + wait_ms
+    while True:
+        verdict = read()
+        if not verdict.since(before).is_open or clock.monotonic_ms() >= give_up_ms:
+            return verdict
+        pause(LOOK_S)
