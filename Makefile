@@ -14,12 +14,16 @@ QUICK ?=
 # `make test TESTS='tests/unit -k settings'`
 TESTS ?=
 WORKERS ?= 2
+# `make sim SEEDS=100 FIRST=1`; `make sim SEED=1234` prints what happens there.
+SEEDS ?= 2000
+FIRST ?= 1
+SEED ?=
 # How many texts the demo embeds; `all` for every one. Empty: the demo's own default.
 TEXTS ?=
 export TEXTS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docs fault fault-all acceptance mutants bench-floor clean
+.PHONY: help setup demo test check format docs fault fault-all acceptance mutants sim bench-floor clean
 
 help: ## Show this help
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +77,9 @@ acceptance: setup ## Measure every promised figure; ONLY=name for one capability
 
 mutants: setup ## Break the code on purpose: tests must notice; ONLY=word for the faults so called
 	$(BIN)/python -m tests.mutants --workers $(WORKERS) $(ONLY)
+
+sim: setup ## Simulate fleets on virtual time; SEEDS=count, FIRST=seed, or SEED=one for its trace
+	$(BIN)/python -m tests.simulation $(if $(SEED),--replay $(SEED),--first $(FIRST) --count $(SEEDS))
 
 bench-floor: setup ## Measure throughput and latency against a raw queue on the same server
 	$(BIN)/python -m benchmarks.floor

@@ -345,12 +345,8 @@ def overdue(keys: ModelKeys, count: int) -> Command[list[tuple[str, str]]]:
 
 
 def _read_members(raw: Sequence[bytes]) -> list[tuple[str, str]]:
-    return [_split_member(item) for item in raw]
-
-
-def _split_member(raw: bytes) -> tuple[str, str]:
-    tenant, _, request_id = raw.decode().partition(":")
-    return tenant, request_id
+    parts = (item.decode().partition(":") for item in raw)
+    return [(tenant, request_id) for tenant, _, request_id in parts]
 
 
 def open_requests(keys: ModelKeys) -> Command[int]:
@@ -394,8 +390,7 @@ def forget_replies(
 
 def waiting(stream: str, start: str, count: int) -> Command[list[Entry]]:
     """Entries of a work stream from id `start` on, without taking them."""
-    parts = ("XRANGE", stream, start, "+", "COUNT", count)
-    return plain(read_entries, *parts)
+    return plain(read_entries, "XRANGE", stream, start, "+", "COUNT", count)
 
 
 def stream_length(stream: str) -> Command[int]:

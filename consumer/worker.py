@@ -302,6 +302,7 @@ class Worker:
         Raises:
             ServerError: the server failed.
         """
-        before_ms = self.now_ms()
         server_ms = executor.run(fleet.server_time())
-        self.server_offset_ms = server_ms - (before_ms + self.now_ms()) / 2
+        # As though it had been read just now: where the answer took long, requests are given up
+        # later by that much, and none before its deadline.
+        self.server_offset_ms = server_ms - self.now_ms()

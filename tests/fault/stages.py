@@ -44,6 +44,7 @@ class Players:
             self._left.put(run)
         self._numbers = count()
         self._lock = threading.Lock()
+        self._opening = threading.Lock()
         self.results = []  # guarded by _lock
         self.failure = None
 
@@ -75,7 +76,9 @@ class Players:
         broken = ""
         try:
             if arena.fleet is None:
-                arena.open()
+                # One at a time: Python 3.11 cannot parse in two threads at once (gh-106905).
+                with self._opening:
+                    arena.open()
             arena.ensure()
             with arena.stage(run.name, folder) as stage:
                 run.play(stage)

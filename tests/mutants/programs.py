@@ -64,9 +64,8 @@ PROGRAM_MUTANTS = [
         name="suspects run beside others",
         breaks="a suspect has nothing beside it in the device process",
         path="consumer/core.py",
-        before="            if any(held.phase in (Phase.PREPARING, Phase.PREPARED)"
-        " for held in self.held.values()):\n                return []\n",
-        after="",
+        before="        if not self.suspects.is_inside and not self._is_occupied():\n",
+        after="        if not self.suspects.is_inside:\n",
         tests=(f"{CORE}::test_a_recovered_suspect_waits_until_the_device_process_is_empty",),
     ),
     Mutant(
@@ -91,7 +90,7 @@ PROGRAM_MUTANTS = [
         name="a lost answer of take is not looked for",
         breaks="what was handed out is run",
         path="consumer/intake.py",
-        before="                    self._in_doubt = True\n",
+        before="            desk.doubt()\n",
         after="",
         tests=(
             "tests/unit/consumer/test_intake_doubts.py::"

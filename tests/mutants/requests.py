@@ -212,8 +212,8 @@ ACCEPT = [
         name="a foreign stream stops the call",
         breaks="each item of an accept stands alone",
         path="broker/lua/accept.lua",
-        before="or redis.pcall('XLEN', queue)",
-        after="or redis.call('XLEN', queue)",
+        before="or redis.pcall('XLEN', stream)",
+        after="or redis.call('XLEN', stream)",
         tests=on_server(
             INTERLEAVINGS, "test_accept_leaves_nothing_open_where_the_work_stream_is_none"
         ),

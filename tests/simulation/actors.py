@@ -21,7 +21,7 @@ from .options import KEYS, TENANT
 from .witness import inputs_of
 from .world import Process, SteppedCondition
 
-_TICK_S = 0.25
+_TICK_S = 0.35
 _SEND_AGAIN_S = 0.3
 _POLL_S = 1.5
 _REFUSALS_MAX = 4

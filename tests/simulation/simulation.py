@@ -205,10 +205,14 @@ class Simulation:
         world, began_ms = self.world, self.world.now_ms
         while world.now_ms < began_ms + _REST_MS:
             world.run_until(world.now_ms + _LOOK_MS)
-            if self.witness.is_at_rest():
+            if self.witness.is_at_rest() and self._only_the_living_are_left():
                 break
         self.witness.check_rest()
         return world.now_ms - began_ms
+
+    def _only_the_living_are_left(self):
+        names = {actor.worker_name.encode() for actor in self.consumers if actor.is_running}
+        return set(self.witness.living()) <= names
 
     def _check_what_stays(self):
         """Once all programs are gone and time has passed, only what may stay is left."""

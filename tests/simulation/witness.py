@@ -270,7 +270,8 @@ class Witness:
         worker = args[0]
         looked_ms, least_ms = self._looks[process.name], 2 * self._options.settings.beat_ms
         ends = [one.pauses.last_end_ms(looked_ms, least_ms) for one in (process, self._server)]
-        silent_ms = looked_ms - max(self._beats[worker], *ends)
+        # The script looks at the counter once more.
+        silent_ms = self._world.now_ms - max(self._beats[worker], *ends)
         self._world.tell(process.name, f"buries {worker.decode()}, silent for {silent_ms:.0f} ms")
         if silent_ms < self._options.lease_ms:
             self.violated(f"{worker} was buried after {silent_ms:.0f} ms of silence")

@@ -188,8 +188,9 @@ def _work_consumers(fleet):
         for stream in fleet.queues(MODEL)
         for consumer in fleet.server.xinfo_consumers(stream, "worker")
     }
-    living = set(fleet.lanes(MODEL))
-    return equals("… consumers of the work groups are the living workers", found, living)
+    living = " ".join(sorted(fleet.lanes(MODEL)))
+    named = " ".join(sorted(found))
+    return equals("… consumers of the work groups are the living workers", named, living)
 
 
 def _ingress_consumers(fleet):

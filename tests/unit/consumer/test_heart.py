@@ -1,26 +1,48 @@
 """The heart on the twin: it beats for what it serves, and never again once it was buried."""
 
+import threading
+
 import pytest
 from support.broker_wire import RECORD, TENANT
+from support.loops import Watch
 
 from batchfleet.broker import fleet
 from batchfleet.broker.memory.executors import MemoryBroker
 from batchfleet.broker.memory.server import MemoryServer
+from batchfleet.consumer.context import WorkerContext
 from batchfleet.consumer.heart import Heart
-from batchfleet.service.clock import ManualClock
+from batchfleet.service.events import Events
+from batchfleet.service.settings import Settings
 from batchfleet.wire.keys import ModelKeys
 
 KEYS = ModelKeys("bf", "m")
 
 
 @pytest.fixture
-def clock():
-    return ManualClock()
+def watch():
+    return Watch()
 
 
 @pytest.fixture
-def executor():
-    with MemoryBroker(MemoryServer()).connect("test") as found:
+def clock(watch):
+    return watch.clock
+
+
+@pytest.fixture
+def context(watch):
+    return WorkerContext(
+        settings=Settings(),
+        events=Events(watch.log),
+        clock=watch.clock,
+        watchdog=watch.watchdog,
+        broker=MemoryBroker(MemoryServer()),
+        open_link=lambda _: None,
+    )
+
+
+@pytest.fixture
+def executor(context):
+    with context.broker.connect("test") as found:
         streams = fleet.queue_streams(KEYS, RECORD)
         found.run(fleet.deploy(KEYS, RECORD, streams, "n", [TENANT]))
         yield found
@@ -33,8 +55,8 @@ def beats():
 
 
 @pytest.fixture
-def heart(executor, clock, beats):
-    found = Heart(executor, clock, "w1", 3_000, beats.append)
+def heart(executor, context, beats):
+    found = Heart(executor, context, "w1", threading.Event(), beats.append)
     found.announce(KEYS, {"room": "1"})
     return found
 
@@ -60,6 +82,7 @@ def test_a_buried_worker_stops_and_its_name_does_not_come_back(heart, executor, 
         assert heart.fenced.is_set()
         assert counter(executor) is None
     assert len(beats) == 1
+    assert heart.step() is None
 
 
 def test_a_model_that_was_undeployed_fences_nobody(heart, executor):

@@ -1,7 +1,7 @@
 import pytest
 
 from batchfleet.wire.errors import RequestError
-from batchfleet.wire.request import find_id, parse_request
+from batchfleet.wire.request import cancelled_id, find_id, parse_request
 
 
 def test_warnings_leave_room_for_eight_of_a_thousand_faults():
@@ -36,3 +36,29 @@ def test_hostile_names_are_shown_quoted_and_cut():
         parse_request([b"id", b"\x1b[31m\n" * 1000, b"inputs", b"x"], 10)
     assert caught.value.message.isprintable()
     assert len(caught.value.message) < 200
+
+
+@pytest.mark.parametrize(
+    ("flat", "found"),
+    [
+        ([b"id", b"a", b"cancel", b"1"], "a"),
+        ([b"cancel", b"1", b"id", b"a"], "a"),
+        ([b"id", b"a", b"cancel", b"1", b"meta", b"x"], "a"),
+        ([b"id", b"a", b"cancel", b"0"], None),
+        ([b"id", b"a", b"cancel", b"1", b"inputs", b"x"], None),
+        ([b"id", b"a", b"cancel", b"1", b"inputs_at", b"blob"], None),
+        ([b"id", b"a b", b"cancel", b"1"], None),
+        ([b"cancel", b"1"], None),
+        ([b"id", b"a", b"id", b"b", b"cancel", b"1"], None),
+        ([b"id", b"a", b"inputs", b"x"], None),
+        ([], None),
+    ],
+)
+def test_an_entry_that_takes_a_request_back_holds_an_id_and_no_inputs(flat, found):
+    assert cancelled_id(flat) == found
+
+
+@pytest.mark.parametrize("value", [b"0", b"1", b"yes"])
+def test_cancel_beside_inputs_is_a_bad_request(value):
+    with pytest.raises(RequestError, match="cancel must be 1"):
+        parse_request([b"id", b"a", b"inputs", b"x", b"cancel", value], 10)

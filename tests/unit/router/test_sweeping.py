@@ -1,0 +1,151 @@
+"""Where parked requests go once their time has come, on the twin of the server."""
+
+import pytest
+from support.broker_wire import BUCKETS, RECORD, TENANT, wired
+
+from batchfleet.broker import fleet
+from batchfleet.broker.later import RipeItem
+from batchfleet.broker.memory.executors import MemoryBroker
+from batchfleet.broker.memory.server import MemoryServer
+from batchfleet.broker.requests import Finished
+from batchfleet.router.sweeping import CANCELLED, elsewhere, end_each, has_place, promote_ripe
+from batchfleet.router.view import ModelView
+from batchfleet.wire.codec import JSON
+from batchfleet.wire.deployment import Deployment, Limits, VersionRecord
+from batchfleet.wire.keys import ModelKeys
+from batchfleet.wire.reply import Envelope, decode_reply
+
+KEYS = ModelKeys("n", "m")
+SECOND = VersionRecord(version="2", limits=Limits(buckets=(32, 128)))
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def wire():
+    with wired(MemoryBroker(MemoryServer()), "n") as found:
+        yield found
+
+
+def view_of(wire):
+    record = wire.run(fleet.deploy_hash(wire.keys))
+    return ModelView(
+        keys=wire.keys,
+        record=record,
+        deployment=Deployment.from_hash("m", record),
+        tenants=(TENANT,),
+        served=frozenset(),
+    )
+
+
+def deploy_second(wire):
+    streams = fleet.queue_streams(wire.keys, SECOND)
+    wire.run(fleet.deploy(wire.keys, SECOND, streams, "n2", [TENANT]))
+
+
+def withdraw_first(wire):
+    streams = fleet.queue_streams(wire.keys, RECORD)
+    assert wire.run(fleet.withdraw(wire.keys, "1", streams)) == 0
+
+
+def park(wire, request_id, **changes):
+    wire.open(request_id, delay_ms=HOUR_MS, **changes)
+    wire.be_ripe()
+
+
+def ripe_item(version="", queue=None):
+    place = KEYS.queue("1", "high", 16) if queue is None else queue
+    return RipeItem(b"1-0", place, KEYS.bell("1"), "a", TENANT, version)
+
+
+def deployment(*records, stable):
+    return Deployment(model="m", stable=stable, versions={one.version: one for one in records})
+
+
+def test_another_place_is_of_the_same_priority_and_the_next_bucket():
+    found = elsewhere(ripe_item(), KEYS, deployment(SECOND, stable="2"))
+    assert (found.queue, found.bell) == (KEYS.queue("2", "high", 32), KEYS.bell("2"))
+    long = ripe_item(queue=KEYS.queue("1", "low", 512))
+    assert elsewhere(long, KEYS, deployment(SECOND, stable="2")).queue == (
+        KEYS.queue("2", "low", 128)
+    )
+
+
+def test_whoever_named_a_version_keeps_to_it():
+    both = deployment(RECORD, SECOND, stable="2")
+    assert elsewhere(ripe_item("1"), KEYS, both).queue == KEYS.queue("1", "high", 16)
+    assert elsewhere(ripe_item("1"), KEYS, deployment(SECOND, stable="2")) is None
+
+
+def test_a_place_is_one_of_a_version_that_is_deployed():
+    assert has_place(ripe_item(), deployment(RECORD, stable="1"))
+    assert not has_place(ripe_item(), deployment(SECOND, stable="2"))
+    assert has_place(ripe_item(queue=""), deployment(SECOND, stable="2")), "its body is lost"
+
+
+def test_what_is_ripe_is_moved_and_counted(wire):
+    for at in range(70):
+        wire.open(f"r{at}", delay_ms=HOUR_MS, backlog=1000)
+    assert promote_ripe(wire.executor, view_of(wire)) == 0
+    wire.be_ripe()
+    assert promote_ripe(wire.executor, view_of(wire)) == 70
+    assert wire.parked() == (0, 0)
+
+
+def test_a_request_moves_to_the_stable_version_where_its_own_was_withdrawn(wire):
+    """The streams of the version that was withdrawn are there still."""
+    park(wire, "a")
+    deploy_second(wire)
+    withdraw_first(wire)
+    assert wire.ask("EXISTS", wire.queue())
+    assert promote_ripe(wire.executor, view_of(wire)) == 1
+    assert wire.ask("XLEN", wire.queue()) == 0
+    assert wire.ask("XLEN", KEYS.queue("2", "normal", 32)) == 1
+    assert wire.ask("LLEN", KEYS.bell("2")) == 1
+
+
+def test_a_request_that_insists_on_a_version_that_is_gone_is_told(wire):
+    park(wire, "a", version="1")
+    deploy_second(wire)
+    withdraw_first(wire)
+    assert promote_ripe(wire.executor, view_of(wire)) == 0
+    (reply,) = wire.replies("a")
+    assert decode_reply(reply).error["name"] == "unknown_version"
+    assert wire.parked() == (0, 0)
+
+
+def test_a_request_whose_bucket_was_removed_goes_to_the_next(wire):
+    park(wire, "a", bucket=BUCKETS[0])
+    wire.ask("DEL", wire.queue(BUCKETS[0]))
+    view = view_of(wire)
+    smaller = VersionRecord(version="1", limits=Limits(buckets=BUCKETS[1:]))
+    changed = ModelView(
+        keys=view.keys,
+        record=view.record,
+        deployment=deployment(smaller, stable="1"),
+        tenants=view.tenants,
+        served=view.served,
+    )
+    assert promote_ripe(wire.executor, changed) == 1
+    assert wire.ask("XLEN", wire.queue(BUCKETS[1])) == 1
+
+
+def test_what_has_no_place_at_all_waits_for_the_next_sweep(wire):
+    for at in range(70):
+        park(wire, f"r{at}", backlog=1000)
+    for bucket in BUCKETS:
+        wire.ask("DEL", wire.queue(bucket))
+    assert promote_ripe(wire.executor, view_of(wire)) == 0
+    assert wire.parked() == (70, 70)
+
+
+def test_each_request_that_is_ended_has_its_fate(wire):
+    wire.open("open", "over")
+    wire.expire("over")
+    envelopes = [
+        Envelope(id=name, tenant=TENANT, accept=JSON, model="m") for name in ("over", "open", "no")
+    ]
+    assert end_each(wire.executor, view_of(wire), envelopes, CANCELLED) == [
+        Finished.CLOSED,
+        Finished.ANSWERED,
+        Finished.CLOSED,
+    ]
