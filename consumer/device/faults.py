@@ -25,9 +25,8 @@ class ModelLeftError(BaseException):
 
 def left_by(error: BaseException, stage: str, logger: Any) -> ModelLeftError:
     """What to raise where a model's code asks for the end; the log names the model and its line."""
-    if isinstance(error, ModelLeftError):
-        return error  # told already, by the stage that a warm-up was in
-    logger.critical("model_left", stage=stage, exc_info=with_own_frames(error))
+    if not isinstance(error, ModelLeftError):  # which the stage that a warm-up was in has told
+        logger.critical("model_left", stage=stage, exc_info=with_own_frames(error))
     return ModelLeftError(describe(error))
 
 
