@@ -106,8 +106,3 @@ def with_url(command, url):
 def promised_lines(program):
     """What a program's comments say its `print` shows."""
     return _COMMENT.findall(program)
-
-
-def is_kept(promise, printed):
-    """Whether a printed line is what a comment says; the comment may go on after a comma."""
-    return any(promise == line or promise.startswith(f"{line}, ") for line in printed if line)

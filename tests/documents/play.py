@@ -10,7 +10,6 @@ from documents.blocks import (
     PYTHON,
     SHELL,
     commands_of,
-    is_kept,
     promised_lines,
     read_blocks,
 )
@@ -73,7 +72,7 @@ class Play:
             return
         printed = self._run(f"python -W error {name}").splitlines()
         for promise in promised_lines(block.text):
-            assert is_kept(promise, printed), f"{block}: {promise!r} is not in {printed}"
+            assert promise in printed, f"{block}: {promise!r} is not in {printed}"
 
     def _run(self, command):
         ran = self._terminal.run(command)

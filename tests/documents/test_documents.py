@@ -30,7 +30,10 @@ SHOWN = {
     ("docs/start.md", "batchfleet result minilm"): r"^embedding +FP32 \[1, 384\]",
     ("docs/start.md", "batchfleet requests show"): r"^state +ok",
     ("docs/start.md", "batchfleet models try model.py --text"): r"HELLO WORLD",
-    ("docs/start.md", "batchfleet models try model.py --input"): r"preprocess gave\n +text: \"hello",
+    (
+        "docs/start.md",
+        "batchfleet models try model.py --input",
+    ): r"preprocess gave\n +text: \"hello",
     ("docs/start.md", "batchfleet infer shout"): r"HELLO WORLD",
     ("docs/start.md", "batchfleet infer my-model"): r"^embedding +FP32 \[1, 384\]",
     ("docs/testing.md", "python -m pytest"): r"^1 passed",
@@ -96,9 +99,7 @@ def test_what_must_be_shown_belongs_to_commands_that_there_are():
 
 
 def test_most_commands_are_run():
-    commands = [
-        command for b in BLOCKS if b.language == "" for command in commands_of(b.text)
-    ]
+    commands = [command for b in BLOCKS if b.language == "" for command in commands_of(b.text)]
     run = [command for command in commands if reason_left_out(command) is None]
     assert len(run) >= 30
     assert {command.split()[0] for command in commands if command not in run} == {

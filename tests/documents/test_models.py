@@ -1,0 +1,73 @@
+"""The classes of docs/models.md: each can be published, is served, and answers as the page says."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+from documents.play import blocks_of
+
+from batchfleet import CallerError, Model, ModelError
+from batchfleet.models.drafting import Wishes, draft_of_file
+from batchfleet.testing import serve
+
+BLOCKS = {
+    block.text.partition("class ")[2].partition("(")[0]: block
+    for block in blocks_of("docs/models.md")
+}
+
+
+@pytest.fixture
+def model_of(tmp_path):
+    """The class of a block, read from a file that can be published."""
+
+    def read(name):
+        path = tmp_path / "model.py"
+        path.write_text(BLOCKS[name].text, encoding="utf-8")
+        draft, _ = draft_of_file(path, Wishes(model=name, version="1"))
+        assert draft.code.class_name == name
+        spec = importlib.util.spec_from_file_location(f"shown_{name}", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return getattr(module, name)
+
+    return read
+
+
+def test_every_block_is_a_class_that_is_asked_below():
+    assert BLOCKS.keys() == {"Shout", "Mean", "Score", "Index"}
+    assert {block.language for block in BLOCKS.values()} == {"python"}
+    assert len(BLOCKS) == len(blocks_of("docs/models.md"))
+
+
+def test_one_method_is_enough(model_of):
+    with serve(model_of("Shout")) as client:
+        assert client.infer("Shout", "hello").outputs["text"] == ["HELLO"]
+
+
+def test_stacked_rows_of_unequal_length(model_of):
+    mean = model_of("Mean")
+    assert issubclass(mean, Model)
+    with serve(mean) as client:
+        handles = [
+            client.submit("Mean", {"x": np.arange(count, dtype=np.float32)[None]})
+            for count in (1, 3, 5)
+        ]
+        means = [float(client.result(handle).outputs["mean"][0]) for handle in handles]
+    assert means == [0, 1, 2]
+
+
+def test_a_signature_bounds_what_comes_in(model_of):
+    with serve(model_of("Score")) as client:
+        assert client.infer("Score", {"x": [[0.25, 1], [0, 0.5]]}).outputs["score"].tolist() == [
+            1,
+            0.5,
+        ]
+        with pytest.raises(CallerError, match="bad_inputs"):
+            client.infer("Score", {"x": [[0, 2]]})
+
+
+def test_an_error_of_its_own_reaches_the_caller_with_its_text_alone(model_of):
+    with serve(model_of("Index")) as client:
+        assert client.infer("Index", "hello").outputs["place"].tolist() == [7]
+        with pytest.raises(ModelError, match="the index is being rebuilt"):
+            client.infer("Index", "none")
