@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from unittest.mock import patch
 
 import click
 
@@ -37,17 +38,17 @@ def calls_of(line):
 
 
 def parse(arguments):
-    """Read arguments down to the command that they name, and return that command's name.
+    """Read arguments as the command line does, and return the name of the command that they reach.
 
     Raises:
-        click.UsageError: the command line does not accept them.
+        click.UsageError: they are not accepted.
     """
-    command, name, rest = main, "batchfleet", list(arguments)
-    parent = None
-    while isinstance(command, click.Group):
-        parent = click.Context(command, parent=parent, info_name=name)
-        if not rest:
-            parent.fail("a command is missing")
-        name, command, rest = command.resolve_command(parent, rest)
-    with command.make_context(name, rest, parent=parent):
-        return name
+    reached = []
+
+    def note(_command, context):
+        reached.append(context.info_name)
+
+    # Groups call it for themselves and go on to the command that is named; that one does nothing.
+    with patch.object(click.Command, "invoke", note):
+        main.main(arguments, "batchfleet", standalone_mode=False)
+    return reached[-1]

@@ -4,8 +4,6 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from batchfleet.models.importing import MINILM, import_minilm
-from batchfleet.models.store import Store
 from documents.blocks import (
     PYTHON,
     SHELL,
@@ -15,6 +13,9 @@ from documents.blocks import (
 )
 from documents.terminal import Terminal
 from support.wheels import lock_file, make_wheel
+
+from batchfleet.models.importing import MINILM, import_minilm
+from batchfleet.models.store import Store
 
 ROOT = Path(__file__).parents[2]
 # Kept beside the tree, since the model is large: an import finds it and fetches nothing.

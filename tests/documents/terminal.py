@@ -8,9 +8,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from batchfleet.service.lifecycle import spawn
 from documents.blocks import ready_line, reason_left_out, with_url
 from support.fleet import until
+
+from batchfleet.service.lifecycle import spawn
 
 COMMAND_S = 90.0
 READY_S = 90.0

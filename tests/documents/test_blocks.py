@@ -39,7 +39,7 @@ def test_blocks_with_their_language_line_and_lead():
 
 
 def test_a_block_that_does_not_end_is_told():
-    with pytest.raises(DocumentError, match="page.md:3"):
+    with pytest.raises(DocumentError, match=r"page\.md:3"):
         read_blocks("page.md", "a\n\n```\nfirst\n")
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from documents.play import blocks_of
 
-from batchfleet import CallerError, Model, ModelError
+from batchfleet import CallerError, ModelError
 from batchfleet.models.drafting import Wishes, draft_of_file
 from batchfleet.testing import serve
 
@@ -45,9 +45,7 @@ def test_one_method_is_enough(model_of):
 
 
 def test_stacked_rows_of_unequal_length(model_of):
-    mean = model_of("Mean")
-    assert issubclass(mean, Model)
-    with serve(mean) as client:
+    with serve(model_of("Mean")) as client:
         handles = [
             client.submit("Mean", {"x": np.arange(count, dtype=np.float32)[None]})
             for count in (1, 3, 5)
