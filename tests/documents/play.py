@@ -1,5 +1,6 @@
 """A document, done as it says: block after block, in a folder of its own."""
 
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -10,6 +11,7 @@ from documents.blocks import (
     commands_of,
     promised_lines,
     read_blocks,
+    reason_left_out,
 )
 from documents.terminal import Terminal
 from support.wheels import lock_file, make_wheel
@@ -34,10 +36,13 @@ class Play:
         self._left = blocks_of(document)
         self._scratch = Path(tempfile.mkdtemp(prefix="batchfleet-document-"))
         self._folder = self._scratch / "folder"
+        self._terminal = None
+        self._ran = []
+
+    def _open(self):
         self._folder.mkdir()
         self._add_belongings()
         self._terminal = Terminal(self._folder, self._scratch)
-        self.ran = []
 
     def _add_belongings(self):
         """What a document takes for the reader's own, and the model that is here already."""
@@ -50,9 +55,16 @@ class Play:
         shutil.copytree(KEPT / place, self._folder / "store" / place)
 
     def reach(self, block):
-        """Do everything up to and with this block; a block that failed before is not done again."""
+        """Do everything up to and with this block; returns what was run for it.
+
+        A block that was tried is not tried again: its own test tells why it failed.
+        """
+        if self._terminal is None:
+            self._open()
+        self._ran = []
         while self._left and self._left[0].line <= block.line:
             self._do(self._left.pop(0))
+        return self._ran
 
     def _do(self, block):
         if block.language == SHELL:
@@ -79,12 +91,33 @@ class Play:
         ran = self._terminal.run(command)
         if ran is None:
             return ""
-        self.ran.append(ran)
+        self._ran.append(ran)
         assert ran.exit_code == 0, f"{command} ended with {ran.exit_code}: {ran.shown}"
         return ran.shown
 
     def close(self):
         try:
-            self._terminal.close()
+            if self._terminal is not None:
+                self._terminal.close()
         finally:
             shutil.rmtree(self._scratch)
+
+
+def check_shown(expected, ran):
+    """What ran showed what belongs to it: beginning of a command → pattern of a line."""
+    for one in ran:
+        for start, pattern in expected.items():
+            if one.command.startswith(start):
+                assert re.search(pattern, one.shown, re.MULTILINE), f"{one.command}: {one.shown}"
+
+
+def unused(expected, blocks):
+    """What is expected of commands that no block has."""
+    commands = [command for block in blocks for command in commands_to_run(block)]
+    return [start for start in expected if not any(line.startswith(start) for line in commands)]
+
+
+def commands_to_run(block):
+    """The commands of a shell block that are not left out."""
+    found = commands_of(block.text) if block.language == SHELL else []
+    return [command for command in found if reason_left_out(command) is None]
