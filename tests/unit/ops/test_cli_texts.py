@@ -189,7 +189,7 @@ def test_outputs_that_are_wanted_are_named_with_commas():
 
 
 def test_a_result_as_json_says_for_whom_it_is():
-    result = Result(Reply(id="a", tenant="acme", status="ok", outputs={"text": ["x"]}))
+    result = Result(Reply("a", "acme", "ok", "m", "1", {"text": ["x"]}))
     assert result_json(result)["tenant"] == "acme"
 
 
