@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from batchfleet.models.environments import EnvironmentMissingError
 from batchfleet.ops.cli import answers
 from batchfleet.ops.cli.answers import describe_outputs, read_inputs, reply_json, result_json
 from batchfleet.ops.cli.failures import explain
@@ -16,16 +15,17 @@ from batchfleet.ops.cli.options import settings_of, split_version
 from batchfleet.ops.cli.requests import option_fields
 from batchfleet.ops.cli.status import render
 from batchfleet.ops.survey import FleetStatus, ModelStatus, read_worker
-from batchfleet.ops.trying import VersionRefusedError
 from batchfleet.producer.result import Result
 from batchfleet.service.settings import SETTING_ROWS
 from batchfleet.wire.errors import (
     CallerError,
+    EnvironmentMissingError,
     ErrorKind,
     RequestError,
     ServerError,
     SettingsError,
     StoreError,
+    VersionRefusedError,
 )
 from batchfleet.wire.limits import INPUTS_BYTES_MAX
 from batchfleet.wire.reply import Reply
