@@ -34,6 +34,32 @@ def has_added(call: Call, stream: bytes, fields: Sequence[Part]) -> bool:
         return False
 
 
+def ring_bell(call: Call, bell: bytes) -> None:
+    """Ring a bell that is not rung yet; a foreign key in its place gives way."""
+    try:
+        length = call("LLEN", bell)
+    except RefusedError:
+        call("DEL", bell)
+        length = 0
+    if length == 0:
+        call("RPUSH", bell, "1")
+
+
+def has_parked(call: Call, keys: Keys, at_ms: int, fields: Sequence[Part]) -> bool:
+    """Park a body in `parked` until a moment in `later`; False where either is a foreign key."""
+    later, parked = keys
+    try:
+        parked_id = call("XADD", parked, "*", *fields)
+    except RefusedError:
+        return False
+    try:
+        call("ZADD", later, at_ms, parked_id)
+    except RefusedError:
+        call("XDEL", parked, parked_id)
+        return False
+    return True
+
+
 def is_mine(call: Call, stream: bytes, entry_id: bytes, worker: bytes) -> bool:
     """Whether a work entry is pending for this worker."""
     try:

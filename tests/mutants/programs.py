@@ -36,8 +36,8 @@ PROGRAM_MUTANTS = [
         name="the heart goes on after it was fenced",
         breaks="a buried worker starts nothing more",
         path="consumer/heart.py",
-        before="                self.fenced.set()\n                return\n",
-        after="                pass\n",
+        before="            self.fenced.set()\n",
+        after="            pass\n",
         tests=(f"{HEART}::test_a_buried_worker_stops_and_its_name_does_not_come_back",),
     ),
     Mutant(

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 from support.broker_wire import RECORD, wired
-from support.loops import watched_loop
+from support.loops import Watch, watched_loop
 
 from batchfleet.broker import fleet, requests
 from batchfleet.broker.memory.executors import MemoryBroker
@@ -38,6 +38,9 @@ class Desk:
 
     def fence(self):
         self.is_fenced = True
+
+    def doubt(self):
+        self.doubts += 1
 
 
 class Holder(Desk):
@@ -87,3 +90,18 @@ def test_a_refused_take_fences_a_worker_unless_it_left_the_model_itself(is_withd
     with wired(MemoryBroker(MemoryServer()), "n") as wire, watched_loop() as loop:
         Intake(desk, wire.keys, wire.executor, over, loop, FaultPoints()).run()
     assert desk.is_fenced is not is_withdrawn
+
+
+def test_a_foreign_key_in_the_place_of_a_bell_gives_way():
+    over, watch = threading.Event(), Watch()
+    with wired(MemoryBroker(MemoryServer()), "n") as wire, watch.loop() as loop:
+        wire.join()
+        wire.open("a")
+        wire.ask("DEL", wire.bell)
+        desk = Holder(over, 4, lambda left: left == 2 and wire.ask("SET", wire.bell, "foreign"))
+        intake = Intake(desk, wire.keys, wire.executor, over, loop, FaultPoints())
+        while (pause_s := intake.step()) is not None:
+            watch.clock.advance(1000 * pause_s)
+        assert not wire.ask("EXISTS", wire.bell)
+    assert set(desk.held) == {"a"}
+    assert desk.doubts == 1, "it was told as any refusal is"
