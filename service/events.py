@@ -113,8 +113,8 @@ EVENTS: dict[str, EventRow] = {
     ),
     "stream.unusable": EventRow(
         ERROR,
-        "A stream of a model is of a foreign kind and is passed over until it is removed; others "
-        "go on.",
+        "A stream or another key of a model is of a foreign kind and is passed over until it is "
+        "removed; others go on.",
         ("model", "reason"),
     ),
     "stream.ids_ahead": EventRow(
