@@ -32,6 +32,9 @@ from .view import FleetView, ModelView, UnservedWatch, read_view
 _BLOCK_S = BLOCK_MS / 1000
 _DEAD_ROUTER_IDLE_MS = 5_000
 _SWEEP_MS = 100
+# Looks at the fleet that lie further apart than so many, and a slow look, were interrupted.
+_CONTACT_REFRESHES = 2
+_SLOW_LOOK_MS = 1_000
 _JOIN_TIMEOUT_S = 15
 
 
@@ -71,7 +74,9 @@ class RouterProgram:
         self._situations: Mapping[str, Situation] = {}
         self._paces: Mapping[str, Pace] = {}
         self._steps: dict[PumpGroup, PumpStep] = {}
-        self._watch = UnservedWatch(settings.no_worker_ms)
+        self._watch = UnservedWatch(
+            settings.no_worker_ms, _CONTACT_REFRESHES * settings.refresh_ms + _SLOW_LOOK_MS
+        )
         self._mending = Mending(events, lambda: token_hex(4))
         self._pumps: dict[PumpGroup, tuple[Thread, threading.Event]] = {}
         self._refresh_now = threading.Event()
