@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from ..wire.keys import ModelKeys, member
 from ..wire.work import WorkEntry
-from .commands import Command, Part, call
+from .commands import Command, Part, call, plain
 
 
 class RipeItem(NamedTuple):
@@ -48,6 +48,12 @@ def _read_ripe(raw: Sequence[Any]) -> list[RipeItem]:
     return [
         RipeItem(item[0], *(part.decode(errors="replace") for part in item[1:])) for item in raw
     ]
+
+
+def forget(keys: ModelKeys, parked_ids: Sequence[bytes]) -> list[Command[int]]:
+    """Drop what is parked and was not parked by us."""
+    body = plain(int, "XDEL", keys.parked, *parked_ids)
+    return [body, plain(int, "ZREM", keys.later, *parked_ids)]
 
 
 def promote(keys: ModelKeys, items: Sequence[RipeItem]) -> Command[list[Promoted]]:

@@ -12,6 +12,7 @@ from .limits import NOTIFY_PREFIX_LENGTH
 DEFAULT_NAMESPACE = "bf"
 DEFAULT_TENANT = "default"
 PRIORITIES = ("high", "normal", "low")
+_EDGE_DIGITS = 18
 
 INGRESS_GROUP = "router"
 WORK_GROUP = "worker"
@@ -98,6 +99,15 @@ class ModelKeys:
     def queue(self, version: str, priority: str, bucket: int) -> str:
         """Stream of shared work for one version, priority and length bucket."""
         return f"{self.prefix}q:{version}:{priority}:{bucket}"
+
+    def place_of(self, queue: str) -> tuple[str, str, int] | None:
+        """Version, priority and bucket of a `queue`; None where that is not the name of one."""
+        version, _, place = queue.removeprefix(f"{self.prefix}q:").partition(":")
+        priority, _, edge = place.partition(":")
+        if priority not in PRIORITIES or not edge.isdecimal() or len(edge) > _EDGE_DIGITS:
+            return None
+        found = version, priority, int(edge)
+        return found if self.queue(*found) == queue else None
 
     def worker_stream(self, worker: str) -> str:
         """Stream of one worker's session work."""

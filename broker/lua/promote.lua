@@ -20,7 +20,8 @@ local function ring(bell)
 end
 
 local function promote(id, queue, bell)
-  local entry = redis.call('XRANGE', parked, id, id)[1]
+  -- An error: a foreign hand has put something else than an entry id in the place of one.
+  local entry = redis.pcall('XRANGE', parked, id, id)[1]
   if not entry then return 'GONE' end
   local fields = entry[2]
   -- One that a foreign hand wrote belongs to no request, and is ended with the closed ones.
@@ -37,7 +38,7 @@ local outcomes = {}
 for i, id in ipairs(ARGV) do
   local outcome = promote(id, KEYS[2 + 2 * i], KEYS[3 + 2 * i])
   if outcome ~= 'STALE' then
-    redis.call('XDEL', parked, id)
+    redis.pcall('XDEL', parked, id)
     redis.call('ZREM', later, id)
   end
   outcomes[i] = outcome

@@ -1,8 +1,10 @@
 """The scripts of `broker/lua/` about parked requests, dead letters and lists, in Python."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from ..errors import RefusedError
 from .script_calls import (
     Args,
     Call,
@@ -13,6 +15,7 @@ from .script_calls import (
     is_mine,
     member_of,
     now_ms,
+    parked_entry,
     ring_bell,
 )
 
@@ -22,8 +25,7 @@ def ripe(call: Call, keys: Keys, args: Args) -> Any:
     later, parked = keys
     found = []
     for parked_id in call("ZRANGEBYSCORE", later, "-inf", now_ms(call), "LIMIT", 0, args[0]):
-        entries = call("XRANGE", parked, parked_id, parked_id)
-        fields = entries[0][1] if entries else []
+        fields = parked_entry(call, parked, parked_id) or []
         named = dict(zip(fields[4::2], fields[5::2], strict=True))
         place = [*fields[1:8:2], *[b""] * 4][:4]
         found.append([parked_id, *place, named.get(b"version", b"")])
@@ -37,7 +39,8 @@ def promote(call: Call, keys: Keys, args: Args) -> Any:
     for at, parked_id in enumerate(args):
         outcome = _promote(call, (due, parked), parked_id, places[2 * at : 2 * at + 2])
         if outcome != b"STALE":
-            call("XDEL", parked, parked_id)
+            with suppress(RefusedError):  # it is no entry id
+                call("XDEL", parked, parked_id)
             call("ZREM", later, parked_id)
         outcomes.append(outcome)
     return outcomes
@@ -45,10 +48,9 @@ def promote(call: Call, keys: Keys, args: Args) -> Any:
 
 def _promote(call: Call, keys: Keys, parked_id: bytes, place: Keys) -> bytes:
     (due, parked), (queue, bell) = keys, place
-    entries = call("XRANGE", parked, parked_id, parked_id)
-    if not entries:
+    fields = parked_entry(call, parked, parked_id)
+    if fields is None:
         return b"GONE"
-    fields = entries[0][1]
     # One that a foreign hand wrote belongs to no request, and is ended with the closed ones.
     if call("ZSCORE", due, member_of(fields[4:])) is None:
         return b"CLOSED"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..commands import Part
-from ..errors import RefusedError
+from ..errors import RefusedError, UnusableKeyError
 
 Call = Callable[..., Any]
 """`redis.call`: runs one command of the database that the script was called on."""
@@ -58,6 +58,21 @@ def has_parked(call: Call, keys: Keys, at_ms: int, fields: Sequence[Part]) -> bo
         call("XDEL", parked, parked_id)
         return False
     return True
+
+
+def parked_entry(call: Call, parked: bytes, parked_id: bytes) -> list[bytes] | None:
+    """Fields of what is parked under an id; None where nothing is, or where that is no entry id.
+
+    Raises:
+        UnusableKeyError: `parked` is of a foreign kind.
+    """
+    try:
+        entries = call("XRANGE", parked, parked_id, parked_id)
+    except UnusableKeyError:
+        raise
+    except RefusedError:
+        return None
+    return entries[0][1] if entries else None
 
 
 def is_mine(call: Call, stream: bytes, entry_id: bytes, worker: bytes) -> bool:

@@ -174,3 +174,11 @@ def test_what_a_foreign_hand_has_parked_spoils_only_itself(wire, fields):
     assert wire.parked() == (0, 0)
     wire.join()
     assert sorted((work.id, work.inputs) for work in wire.take()) == [("a", INPUTS), ("b", INPUTS)]
+
+
+def test_a_name_that_is_no_entry_id_is_forgotten(wire):
+    wire.open("a", delay_ms=HOUR_MS)
+    wire.ask("ZADD", wire.keys.later, 1, "nonsense")
+    wire.be_ripe()
+    assert sorted(wire.promote()) == [("", Promoted.GONE), ("a", Promoted.MOVED)]
+    assert wire.parked() == (0, 0)
