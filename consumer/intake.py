@@ -227,6 +227,7 @@ class Intake:
                     entries.append((placement, parse_work(stream, entry_id, flat or ())))
                 except ValueError as error:
                     self._desk.report_unreadable(f"{stream} {entry_id.decode()}: {error}")
+                    self._executor.run_all(requests.drop_work(stream, [entry_id]))
         return entries
 
     def _settle_doubts(self, lanes: Sequence[Lane]) -> None:
