@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from support.broker_wire import RECORD, wired
+from support.broker_wire import RECORD, TENANT, wired
 from support.loops import Watch, watched_loop
 
 from batchfleet.broker import fleet, requests
@@ -51,6 +51,7 @@ class Holder(Desk):
     def __init__(self, over, turns, on_turn):
         super().__init__(lambda: None)
         self.held = []
+        self.unreadable = []
         self._left = turns
         self._over = over
         self._on_turn = on_turn
@@ -64,6 +65,9 @@ class Holder(Desk):
 
     def hold(self, lane, entries):  # noqa: ARG002 - the port's shape
         self.held += [entry.id for _, entry in entries]
+
+    def report_unreadable(self, what):
+        self.unreadable.append(what)
 
     def is_held(self, stream, entry_id):  # noqa: ARG002 - the port's shape
         return False
@@ -105,3 +109,19 @@ def test_a_foreign_key_in_the_place_of_a_bell_gives_way():
         assert not wire.ask("EXISTS", wire.bell)
     assert set(desk.held) == {"a"}
     assert desk.doubts == 1, "it was told as any refusal is"
+
+
+def test_an_entry_that_no_router_wrote_is_told_and_removed():
+    """Its id is that of an open request: `take` cannot tell it from one of a router's."""
+    over = threading.Event()
+    with wired(MemoryBroker(MemoryServer()), "n") as wire, watched_loop() as loop:
+        wire.join()
+        wire.open("a")
+        foreign = ("id", "a", "tenant", TENANT, "deadline", "soon", "inputs", "{}")
+        entry_id = wire.ask("XADD", wire.queue(), "*", *foreign).decode()
+        wire.open("b")
+        desk = Holder(over, 3, lambda _: None)
+        Intake(desk, wire.keys, wire.executor, over, loop, FaultPoints()).run()
+        assert (wire.ask("XLEN", wire.queue()), wire.pending(wire.queue())) == (2, 2)
+    assert desk.held == ["a", "b"]
+    assert [entry_id in text for text in desk.unreadable] == [True]
