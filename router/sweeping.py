@@ -13,7 +13,7 @@ from ..broker.requests import Finished, FinishItem
 from ..wire.codec import JSON
 from ..wire.deployment import Deployment
 from ..wire.errors import ErrorBody, ErrorKind
-from ..wire.keys import ModelKeys
+from ..wire.keys import ModelKeys, place_of
 from ..wire.limits import FINISH_ITEMS_MAX, RESEND_WINDOW_MS
 from ..wire.reply import Envelope, encode_error, status_of
 from .admission import envelope_of
@@ -100,13 +100,13 @@ def is_ours(item: RipeItem, keys: ModelKeys) -> bool:
     """
     if not item.queue:
         return not (item.bell or item.request_id)
-    place = keys.place_of(item.queue)
+    place = place_of(keys, item.queue)
     return place is not None and item.bell == keys.bell(place[0])
 
 
 def has_place(item: RipeItem, keys: ModelKeys, deployment: Deployment) -> bool:
     """Whether the version in whose queue a parked request goes is deployed still."""
-    place = keys.place_of(item.queue)
+    place = place_of(keys, item.queue)
     return place is None or place[0] in deployment.versions
 
 
@@ -135,7 +135,7 @@ def _promote_elsewhere(
 def elsewhere(item: RipeItem, keys: ModelKeys, deployment: Deployment) -> RipeItem | None:
     """Another place for a parked request; None where the version that it names is gone."""
     record = deployment.versions.get(item.version or deployment.stable)
-    place = keys.place_of(item.queue)
+    place = place_of(keys, item.queue)
     if record is None or place is None:
         return None
     _, priority, edge = place

@@ -100,15 +100,6 @@ class ModelKeys:
         """Stream of shared work for one version, priority and length bucket."""
         return f"{self.prefix}q:{version}:{priority}:{bucket}"
 
-    def place_of(self, queue: str) -> tuple[str, str, int] | None:
-        """Version, priority and bucket of a `queue`; None where that is not the name of one."""
-        version, _, place = queue.removeprefix(f"{self.prefix}q:").partition(":")
-        priority, _, edge = place.partition(":")
-        if priority not in PRIORITIES or not edge.isdecimal() or len(edge) > _EDGE_DIGITS:
-            return None
-        found = version, priority, int(edge)
-        return found if self.queue(*found) == queue else None
-
     def worker_stream(self, worker: str) -> str:
         """Stream of one worker's session work."""
         return f"{self.prefix}w:{worker}"
@@ -144,3 +135,13 @@ class ModelKeys:
     def channel(self, tenant: str, request_id: str) -> str:
         """Sharded channel for notifications about ids with the same first characters."""
         return f"{self.prefix}done:{tenant}:{request_id[:NOTIFY_PREFIX_LENGTH]}"
+
+
+def place_of(keys: ModelKeys, queue: str) -> tuple[str, str, int] | None:
+    """Version, priority and bucket of a `queue` of a model; None where that is no name of one."""
+    version, _, place = queue.removeprefix(f"{keys.prefix}q:").partition(":")
+    priority, _, edge = place.partition(":")
+    if priority not in PRIORITIES or not edge.isdecimal() or len(edge) > _EDGE_DIGITS:
+        return None
+    found = version, priority, int(edge)
+    return found if keys.queue(*found) == queue else None
