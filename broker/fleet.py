@@ -181,6 +181,11 @@ def ring_worker(keys: ModelKeys, worker: str) -> Command[bool]:
     return call("ring", [keys.workers, keys.worker_bell(worker)], [worker], bool)
 
 
+def forget_bells(bells: Sequence[str]) -> Command[int]:
+    """Remove bells, whatever lies in their place; whoever rings next makes them anew."""
+    return plain(int, "UNLINK", *bells)
+
+
 def living(keys: ModelKeys) -> Command[list[str]]:
     """Names of the workers that count as alive."""
     return plain(as_names, "ZRANGE", keys.workers, 0, -1)

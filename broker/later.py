@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from ..wire.keys import ModelKeys, member
 from ..wire.work import WorkEntry
-from .commands import Command, Part, call
+from .commands import Command, Part, call, plain
 
 
 class RipeItem(NamedTuple):
@@ -35,6 +35,7 @@ class Retried(Enum):
     PARKED = b"PARKED"
     CLOSED = b"CLOSED"
     NOT_MINE = b"NOT_MINE"
+    STALE = b"STALE"
 
 
 def ripe(keys: ModelKeys, count: int) -> Command[list[RipeItem]]:
@@ -43,7 +44,16 @@ def ripe(keys: ModelKeys, count: int) -> Command[list[RipeItem]]:
 
 
 def _read_ripe(raw: Sequence[Any]) -> list[RipeItem]:
-    return [RipeItem(item[0], *(part.decode() for part in item[1:])) for item in raw]
+    # A foreign hand may have written any bytes; nothing else is changed by reading them so.
+    return [
+        RipeItem(item[0], *(part.decode(errors="replace") for part in item[1:])) for item in raw
+    ]
+
+
+def forget(keys: ModelKeys, parked_ids: Sequence[bytes]) -> list[Command[int]]:
+    """Drop what is parked and was not parked by us."""
+    body = plain(int, "XDEL", keys.parked, *parked_ids)
+    return [body, plain(int, "ZREM", keys.later, *parked_ids)]
 
 
 def promote(keys: ModelKeys, items: Sequence[RipeItem]) -> Command[list[Promoted]]:
@@ -63,7 +73,10 @@ def promote(keys: ModelKeys, items: Sequence[RipeItem]) -> Command[list[Promoted
 def retry(
     keys: ModelKeys, worker: str, entry: WorkEntry, bell: str, delay_ms: int
 ) -> Command[Retried]:
-    """Park a request of this worker's that failed; it runs again in `delay_ms`."""
+    """Park a request of this worker's that failed; it runs again in `delay_ms`.
+
+    `STALE` where it cannot be parked: it is still the worker's, to be answered with its failure.
+    """
     script_keys = [keys.due, keys.later, keys.parked, entry.stream, bell]
     args: list[Part] = [
         worker,

@@ -143,12 +143,6 @@ def reread_ingress(
     return plain(_read_streams, "XREADGROUP", *group, "STREAMS", stream, after)
 
 
-def claim_ingress(stream: str, router: str, idle_ms: int, count: int) -> Command[list[Entry]]:
-    """Take over entries that another router read and did not finish; accept is idempotent."""
-    parts = ("XAUTOCLAIM", stream, INGRESS_GROUP, router, idle_ms, "0-0", "COUNT", count)
-    return plain(lambda raw: [(entry[0], entry[1]) for entry in raw[1] if entry], *parts)
-
-
 def drop_ingress(stream: str, entry_ids: Sequence[bytes]) -> list[Command[Any]]:
     """End ingress entries that nobody can be answered for."""
     # In this order: of what is deleted and not acknowledged, the next look is reminded.
@@ -244,6 +238,12 @@ def reread_work(stream: str, worker: str, after: str, count: int) -> Command[lis
     group: tuple[Part, ...] = ("GROUP", WORK_GROUP, worker, "COUNT", count)
     read = lambda raw: _read_streams(raw)[0][1] if raw else []  # noqa: E731 - a reader
     return plain(read, "XREADGROUP", *group, "STREAMS", stream, after)
+
+
+def drop_work(stream: str, entry_ids: Sequence[bytes]) -> list[Command[Any]]:
+    """End work entries that no router wrote, so that they are nobody's any more."""
+    acknowledge = plain(as_is, "XACK", stream, WORK_GROUP, *entry_ids)
+    return [acknowledge, plain(as_is, "XDEL", stream, *entry_ids)]
 
 
 class Recovered(NamedTuple):

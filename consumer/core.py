@@ -353,7 +353,10 @@ class Core:
                 self._learn_lengths(held, item)
                 if not done.rows:  # it broke a limit and was not run
                     held.lane.rows.extend(dispatch.waiting_rows(held))
-        batch.charge(done, self.held)
+        longest = batch.charge(done, self.held)
+        if longest and not done.failures:
+            lane = batch.lane
+            lane.cost = lane.cost.after(len(done.rows), longest, done.predict_ms)
         return self.fail(done.failures) + self._answer(done.answers)
 
     def _answer(self, answers: Sequence[Answer]) -> list[Ended]:

@@ -121,11 +121,12 @@ class DeviceUnit:
             lane.record = record
             self.send([Adjust(lane.number, record.to_wire())])
 
-    def drop_lane(self, lane: Lane) -> None:
-        """Forget a lane; entries it held stay pending for this worker's successors."""
+    def drop_lane(self, lane: Lane) -> bool:
+        """Forget a lane; returns whether it held entries, which stay pending for the worker."""
         with self._lock:
-            self.core.remove_lane(lane.number)
+            left = self.core.remove_lane(lane.number)
             self.send([Unload(lane.number)])
+        return bool(left)
 
     def _load_message(self, lane: Lane) -> Message:
         settings = self._context.settings

@@ -1,9 +1,11 @@
 """The beat: a thread and a connection of its own, so that nothing can hold it up."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from ..broker import fleet
+from ..broker.errors import UnusableKeyError
 from ..broker.interface import COMMAND_TIMEOUT_S, Executor
 from ..service.back_off import LONGEST_S, BackOff
 from ..service.watchdog import Pace
@@ -19,7 +21,8 @@ class Heart:
 
     `announce` and `withdraw` may be called from any thread; the rest belongs to the heart's own.
     After a beat went through for all models, `on_beat` gets the moment before it was sent, which
-    is when the lease began anew. `stopping` ends it.
+    is when the lease began anew. A model whose keys a foreign hand has spoilt is told of once and
+    set aside: it must not cost the others their beat. `stopping` ends it.
     """
 
     def __init__(
@@ -32,6 +35,7 @@ class Heart:
     ) -> None:
         self._executor = executor
         self._clock = context.clock
+        self._events = context.events
         self._faults = context.faults
         self._worker = worker
         self._stopping = stopping
@@ -46,6 +50,7 @@ class Heart:
         self._wanted: dict[ModelKeys, Announcement] = {}  # guarded by _lock
         self._joined: set[ModelKeys] = set()  # written by the heart's thread
         self._models: set[str] = set()  # their names, for other threads to look up
+        self._set_aside: set[str] = set()  # models whose refusal was told; of the heart's thread
         self._again = threading.Event()
         self.fenced = threading.Event()
 
@@ -119,17 +124,35 @@ class Heart:
         with self._lock:
             wanted = dict(self._wanted)
         for keys in self._joined - set(wanted):
-            self._executor.run_all(fleet.vanish(keys, self._worker))
             self._joined.discard(keys)
             self._models.discard(keys.model)
+            with self._apart(keys):
+                self._executor.run_all(fleet.vanish(keys, self._worker))
         for keys, announcement in wanted.items():
-            if self._is_alive(keys, announcement):
-                self._joined.add(keys)
-                self._models.add(keys.model)
-            elif self._executor.run(fleet.is_deployed(keys)):
-                self.fenced.set()
+            with self._apart(keys):
+                self._beat(keys, announcement)
+            if self.fenced.is_set():
                 return
         self._on_beat(began_ms)
+
+    @contextmanager
+    def _apart(self, keys: ModelKeys) -> Iterator[None]:
+        """Around what is done for one model: what a foreign hand did to it concerns no other."""
+        try:
+            yield
+        except UnusableKeyError as error:
+            if keys.model not in self._set_aside:
+                self._set_aside.add(keys.model)
+                self._events.emit("stream.unusable", model=keys.model, reason=str(error))
+        else:
+            self._set_aside.discard(keys.model)
+
+    def _beat(self, keys: ModelKeys, announcement: Announcement) -> None:
+        if self._is_alive(keys, announcement):
+            self._joined.add(keys)
+            self._models.add(keys.model)
+        elif self._executor.run(fleet.is_deployed(keys)):
+            self.fenced.set()
 
     def _is_alive(self, keys: ModelKeys, announcement: Announcement) -> bool:
         if keys not in self._joined:
@@ -146,4 +169,6 @@ class Heart:
             ServerError: the server failed; peers will notice by the missing beats.
         """
         while self._joined:
-            self._executor.run(fleet.leave(self._joined.pop(), self._worker))
+            keys = self._joined.pop()
+            with self._apart(keys):
+                self._executor.run(fleet.leave(keys, self._worker))

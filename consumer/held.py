@@ -142,15 +142,18 @@ class RunningBatch:
     started_ms: float
     release: str
 
-    def charge(self, done: Done, held_requests: Mapping[int, Held]) -> None:
-        """Write down for each request what this batch cost it."""
+    def charge(self, done: Done, held_requests: Mapping[int, Held]) -> int:
+        """Write down for each request what this batch cost it; returns its longest row.
+
+        0 where all its requests are gone.
+        """
         rows = [
             (held, held.lengths[at])
             for number, at in done.rows
             if (held := held_requests.get(number)) is not None
         ]
         if not rows:
-            return
+            return 0
         lengths = [length for _, length in rows]
         longest, tokens = max(lengths), sum(lengths)
         count, predict_ms = len(done.rows), done.predict_ms
@@ -161,6 +164,7 @@ class RunningBatch:
             held.device_ms += predict_ms * length / tokens
             held.batch, held.batch_rows = self.number, count
             held.release = self.release
+        return longest
 
 
 class RecoveredEntry(NamedTuple):

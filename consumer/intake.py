@@ -166,8 +166,10 @@ class Intake:
             return False
         self._settle_doubts([lane for lane, _ in offer.lanes])
         commands: list[Command[Any]] = [*self._desk.inside_note(self._keys)]
-        if not self._left_behind:
-            commands.append(self._wait(offer))
+        bells = [] if self._left_behind else self._bells(offer)
+        if bells:
+            wait_s = _CROWDED_BELL_S if offer.crowded else BELL_TIMEOUT_S
+            commands.append(requests.wait_for_bell(bells, wait_s))
         asked = [
             self._order(lane.record).streams(self._desk.server_now_ms()) for lane, _ in offer.lanes
         ]
@@ -181,14 +183,16 @@ class Intake:
         ):
             if not isinstance(taken, ServerError):
                 self._hold(lane, room, streams, taken)
+        if bells and isinstance(answers[-len(asked) - 1], UnusableKeyError):
+            # A foreign key in the place of one gives way; a token lost with it costs a second.
+            self._executor.run(fleet.forget_bells(bells))
         if faults:
             raise faults[0]
         return True
 
-    def _wait(self, offer: Offer) -> Command[bool]:
+    def _bells(self, offer: Offer) -> list[str]:
         bells = [self._keys.bell(lane.version) for lane, _ in offer.lanes]
-        bells.append(self._keys.worker_bell(self._desk.name))
-        return requests.wait_for_bell(bells, _CROWDED_BELL_S if offer.crowded else BELL_TIMEOUT_S)
+        return [*bells, self._keys.worker_bell(self._desk.name)]
 
     def _hold(self, lane: Lane, room: int, asked: Sequence[str], taken: Taken) -> None:
         entries = self._read(taken)
@@ -223,6 +227,7 @@ class Intake:
                     entries.append((placement, parse_work(stream, entry_id, flat or ())))
                 except ValueError as error:
                     self._desk.report_unreadable(f"{stream} {entry_id.decode()}: {error}")
+                    self._executor.run_all(requests.drop_work(stream, [entry_id]))
         return entries
 
     def _settle_doubts(self, lanes: Sequence[Lane]) -> None:

@@ -151,10 +151,14 @@ class Keeper:
     def _give_back_stranded(self) -> None:
         """Let go of requests whose version cannot be loaded here any more.
 
-        An entry changes hands only where its owner leaves: the worker starts over as another.
+        Held, or pending since the lane before was dropped. An entry changes hands only where its
+        owner leaves: the worker starts over as another.
         """
+        let_go = self._worker.let_go
         for (model, version), lane in self._lanes.items():
-            if lane.refusal and lane.held_rows:
+            if lane.ready:
+                let_go.discard((model, version))  # intake looks at what is pending
+            elif lane.refusal and (lane.held_rows or (model, version) in let_go):
                 self._worker.drop_lane(lane)
                 self._is_stranded = True
                 self._context.events.emit("lane.stranded", model=model, version=version)

@@ -199,5 +199,6 @@ class Recovery:
             entry = parse_work(stream, found.entry_id, found.fields)
         except ValueError as error:
             self._heir.report_unreadable(f"{stream} {found.entry_id.decode()}: {error}")
+            self._executor.run_all(requests.drop_work(stream, [found.entry_id]))
             return None
         return RecoveredEntry(placement_of(stream), entry, found.attempt, found.inside)

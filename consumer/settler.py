@@ -7,6 +7,7 @@ from typing import Protocol
 from ..broker import later, requests
 from ..broker.commands import Command
 from ..broker.interface import Executor
+from ..broker.later import Retried
 from ..broker.requests import Finished
 from ..wire.errors import ServerError
 from ..wire.keys import ModelKeys
@@ -71,9 +72,14 @@ class Settler:
         try:
             for settled in self._finish(keys, over):
                 del left[settled.held.number]
+            unparked: list[Ended] = []
             for one, delay_ms in again:
-                self._park(keys, one, delay_ms)
-                del left[one.held.number]
+                if self._is_parked(keys, one, delay_ms):
+                    del left[one.held.number]
+                else:
+                    unparked.append(one)
+            for settled in self._finish(keys, unparked):
+                del left[settled.held.number]
         except ServerError as error:
             return list(left.values()), error
         return list(left.values()), None
@@ -112,11 +118,15 @@ class Settler:
                     yield one
             at += len(some)
 
-    def _park(self, keys: ModelKeys, one: Ended, delay_ms: int) -> None:
+    def _is_parked(self, keys: ModelKeys, one: Ended, delay_ms: int) -> bool:
+        """Have a request run again later; False where a foreign key is in the way of that."""
         held = one.held
         bell = keys.bell(held.lane.version)
         self._worker.context.faults.reach("worker.before_park")
-        self._executor.run(later.retry(keys, self._worker.name, held.entry, bell, delay_ms))
+        command = later.retry(keys, self._worker.name, held.entry, bell, delay_ms)
+        if self._executor.run(command) is Retried.STALE:
+            return False
         self._worker.context.events.emit(
             "request.retried", model=keys.model, attempt=held.entry.attempt, delay_ms=delay_ms
         )
+        return True

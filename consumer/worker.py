@@ -56,6 +56,8 @@ class Worker:
         self.server_offset_ms = 0.0  # server time minus monotonic time
         self.failure: BaseException | None = None
         self.doubts = 0  # guarded by lock
+        # Versions of which entries were let go that are pending for us still; guarded by lock.
+        self.let_go: set[tuple[str, str]] = set()
         self._leaving: list[DeviceUnit] = []  # the keeper's
         self._batches = count(1)  # guarded by lock
         self._fresh_until_ms = 0.0  # guarded by lock; after it nothing new is started
@@ -124,17 +126,27 @@ class Worker:
             unit.adjust_lane(lane, record)
 
     def drop_lane(self, lane: Lane) -> None:
-        """Forget a lane, and the process of an environment that nothing needs any more."""
+        """Forget a lane, and the process of an environment that nothing needs any more.
+
+        What it held stays pending: intake takes it up again for the version's next lane.
+        """
         unit = self.unit_of(lane)
         if unit is None:
             return
-        unit.drop_lane(lane)
+        if unit.drop_lane(lane):
+            self._let_go(lane)
         # The worker's own Python is kept warm for the next version.
         if not unit.core.lanes and unit.key != UnitKey():
             with self.lock:
                 self.units = [one for one in self.units if one is not unit]
             self._leaving.append(unit)
             unit.retire()
+
+    def _let_go(self, lane: Lane) -> None:
+        """Entries of a lane that is gone are pending for us, and nobody holds them."""
+        with self.lock:
+            self.doubts += 1
+            self.let_go.add((lane.model, lane.version))
 
     def watch_limits(self) -> None:
         """Give up what is late, and end device processes that have overrun a limit."""
@@ -179,8 +191,10 @@ class Worker:
         """Take entries over and start what can be started."""
         with self.lock:
             unit = self.unit_of(lane)
-            if unit is not None:  # else its version was dropped meanwhile: they stay pending
+            if unit is not None:
                 unit.hold(lane, entries)
+            elif entries:  # its version was dropped meanwhile
+                self._let_go(lane)
 
     def refuse(self, lane: Lane, refused: Sequence[tuple[Placed, ErrorBody]]) -> None:
         """Take entries over that cannot be run, and answer them so."""
@@ -188,6 +202,8 @@ class Worker:
             unit = self.unit_of(lane)
             if unit is not None:
                 unit.refuse(lane, refused)
+            elif refused:
+                self._let_go(lane)
 
     def room_for_lost(self, lane: Lane) -> int:
         """Rows that a lane may take over from lost workers now."""
@@ -215,6 +231,8 @@ class Worker:
             unit = self.unit_of(lane)
             if unit is not None:
                 unit.take_over(lane, entries)
+            elif entries:
+                self._let_go(lane)
 
     def inside_note(self, keys: ModelKeys) -> list[Command[int]]:
         """The command that tells peers what is in the device processes; none where that is told."""
@@ -228,7 +246,8 @@ class Worker:
     def is_held(self, stream: str, entry_id: bytes) -> bool:
         """Whether an entry is in our hands, or being settled."""
         with self.lock:
-            return any(unit.core.has_entry(stream, entry_id) for unit in self.units)
+            units = (*self.units, *self._leaving)
+            return any(unit.core.has_entry(stream, entry_id) for unit in units)
 
     def server_now_ms(self) -> float:
         """The server's clock, as far as known."""

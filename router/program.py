@@ -30,8 +30,14 @@ from .sweeping import answer_abandoned, promote_ripe, remove_buckets, sweep_over
 from .view import FleetView, ModelView, UnservedWatch, read_view
 
 _BLOCK_S = BLOCK_MS / 1000
-_DEAD_ROUTER_IDLE_MS = 5_000
+# What a dead router had read waits below five seconds in all: a read takes up to one.
+_DEAD_ROUTER_IDLE_MS = 3_000
+_CLAIM_MS = 500
+_PRUNE_MS = 10_000
 _SWEEP_MS = 100
+# Looks at the fleet that lie further apart than so many, and a slow look, were interrupted.
+_CONTACT_REFRESHES = 2
+_SLOW_LOOK_MS = 1_000
 _JOIN_TIMEOUT_S = 15
 
 
@@ -71,7 +77,9 @@ class RouterProgram:
         self._situations: Mapping[str, Situation] = {}
         self._paces: Mapping[str, Pace] = {}
         self._steps: dict[PumpGroup, PumpStep] = {}
-        self._watch = UnservedWatch(settings.no_worker_ms)
+        self._watch = UnservedWatch(
+            settings.no_worker_ms, _CONTACT_REFRESHES * settings.refresh_ms + _SLOW_LOOK_MS
+        )
         self._mending = Mending(events, lambda: token_hex(4))
         self._pumps: dict[PumpGroup, tuple[Thread, threading.Event]] = {}
         self._refresh_now = threading.Event()
@@ -132,7 +140,8 @@ class RouterProgram:
                 self._for_each_model(lambda model: remove_buckets(executor, model))
                 self._answer_abandoned(executor)
             self._faults.reach("router.before_sweep")
-            self._for_each_model(lambda model: promote_ripe(executor, model))
+            dropped = self._report_dropped
+            self._for_each_model(lambda model: promote_ripe(executor, model, dropped))
             self._for_each_model(lambda model: sweep_overdue(executor, model))
         except ServerError as error:
             self._next_refresh_ms = 0.0
@@ -312,6 +321,7 @@ class PumpLoop:
         self._pump, self._executors = program.make_pump(group)
         self._loop = program.watch(group)
         self._next_claim_ms = 0.0
+        self._next_prune_ms = 0.0
 
     def run(self) -> None:
         """Pump until the program stops or the group is not wanted any more.
@@ -347,8 +357,11 @@ class PumpLoop:
     def _claim_if_due(self) -> None:
         now_ms = self._program.clock.monotonic_ms()
         if now_ms >= self._next_claim_ms:
-            self._next_claim_ms = now_ms + _DEAD_ROUTER_IDLE_MS
+            self._next_claim_ms = now_ms + _CLAIM_MS
             self._pump.claim(_DEAD_ROUTER_IDLE_MS)
+        if now_ms >= self._next_prune_ms:
+            self._next_prune_ms = now_ms + _PRUNE_MS
+            self._pump.prune()
 
     def close(self) -> None:
         """End the watch, and the connections."""

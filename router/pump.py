@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 
-from ..broker import fleet, requests
+from ..broker import claiming, fleet, requests
 from ..broker.errors import NoGroupError, UnusableKeyError
 from ..broker.interface import Executor
 from ..broker.requests import Accepted, AcceptItem, Entry
@@ -302,13 +302,19 @@ class Pump:
             self._look_over()
             self._unfinished = True
         for stream in self._usable:
-            tenant = self._tenant_of[stream]
-            command = requests.claim_ingress(stream, self._router, idle_ms, _READ_COUNT)
-            entries = self._reader.run(command)
-            claimed += len(entries)
-            self._step.handle(tenant, entries)
-            self._reader.run(fleet.prune_routers(self._keys, tenant, _FORGET_ROUTER_MS))
+            after: str | None = "0-0"
+            while after is not None:
+                command = claiming.claim_ingress(stream, self._router, idle_ms, _READ_COUNT, after)
+                entries, after = self._reader.run(command)
+                claimed += len(entries)
+                self._step.handle(self._tenant_of[stream], entries)
         return claimed
+
+    def prune(self) -> None:
+        """Have the server forget routers that have been gone for long."""
+        for stream in self._usable:
+            tenant = self._tenant_of[stream]
+            self._reader.run(fleet.prune_routers(self._keys, tenant, _FORGET_ROUTER_MS))
 
     def _handle(self, streams: list[tuple[str, list[Entry]]]) -> int:
         count = 0

@@ -4,7 +4,7 @@ Any router does it; none needs a lock. The gate inside `finish` makes it safe fo
 once.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ..broker import fleet, later, requests
 from ..broker.interface import Executor
@@ -13,7 +13,7 @@ from ..broker.requests import Finished, FinishItem
 from ..wire.codec import JSON
 from ..wire.deployment import Deployment
 from ..wire.errors import ErrorBody, ErrorKind
-from ..wire.keys import ModelKeys
+from ..wire.keys import ModelKeys, place_of
 from ..wire.limits import FINISH_ITEMS_MAX, RESEND_WINDOW_MS
 from ..wire.reply import Envelope, encode_error, status_of
 from .admission import envelope_of
@@ -64,13 +64,21 @@ def _envelopes(keys: ModelKeys, entries: Iterable[requests.Entry]) -> list[Envel
     ]
 
 
-def promote_ripe(executor: Executor, view: ModelView) -> int:
-    """Move parked requests whose time has come to their queues; returns how many were moved."""
+def promote_ripe(executor: Executor, view: ModelView, dropped: Callable[[str, int], None]) -> int:
+    """Move parked requests whose time has come to their queues; returns how many were moved.
+
+    What a foreign hand has parked is dropped, and `dropped` told its kind and how many there were.
+    """
     moved = 0
     while True:
-        items = executor.run(later.ripe(view.keys, _PROMOTE_COUNT))
+        ripe = executor.run(later.ripe(view.keys, _PROMOTE_COUNT))
+        items = [item for item in ripe if is_ours(item, view.keys)]
+        if len(items) < len(ripe):
+            foreign = [item.parked_id for item in ripe if item not in items]
+            executor.run_all(later.forget(view.keys, foreign))
+            dropped("parked_by_others", len(foreign))
         # The streams of a version that was withdrawn may be there still, but nobody reads them.
-        placed = [item for item in items if has_place(item, view.deployment)]
+        placed = [item for item in items if has_place(item, view.keys, view.deployment)]
         outcomes = _promote(executor, view, placed)
         stale = [item for item in items if item not in placed]
         stale += [
@@ -81,16 +89,25 @@ def promote_ripe(executor: Executor, view: ModelView) -> int:
         again = _promote_elsewhere(executor, view, stale)
         moved += outcomes.count(Promoted.MOVED) + again.count(Promoted.MOVED)
         # Where not even the other places are there, the next sweep finds them mended.
-        if len(items) < _PROMOTE_COUNT or Promoted.STALE in again:
+        if len(ripe) < _PROMOTE_COUNT or Promoted.STALE in again:
             return moved
 
 
-def has_place(item: RipeItem, deployment: Deployment) -> bool:
-    """Whether the version in whose queue a parked request goes is deployed still.
+def is_ours(item: RipeItem, keys: ModelKeys) -> bool:
+    """Whether a router or a worker parked it: its queue and bell are keys of the model.
 
     True for a body that is lost: there is nothing to place, and `promote` forgets it.
     """
-    return not item.queue or item.queue.rsplit(":", 3)[-3] in deployment.versions
+    if not item.queue:
+        return not (item.bell or item.request_id)
+    place = place_of(keys, item.queue)
+    return place is not None and item.bell == keys.bell(place[0])
+
+
+def has_place(item: RipeItem, keys: ModelKeys, deployment: Deployment) -> bool:
+    """Whether the version in whose queue a parked request goes is deployed still."""
+    place = place_of(keys, item.queue)
+    return place is None or place[0] in deployment.versions
 
 
 def _promote(executor: Executor, view: ModelView, items: Sequence[RipeItem]) -> list[Promoted]:
@@ -118,10 +135,11 @@ def _promote_elsewhere(
 def elsewhere(item: RipeItem, keys: ModelKeys, deployment: Deployment) -> RipeItem | None:
     """Another place for a parked request; None where the version that it names is gone."""
     record = deployment.versions.get(item.version or deployment.stable)
-    if record is None:
+    place = place_of(keys, item.queue)
+    if record is None or place is None:
         return None
-    _, priority, edge = item.queue.rsplit(":", 2)
-    queue = keys.queue(record.version, priority, record.bucket_of(int(edge)))
+    _, priority, edge = place
+    queue = keys.queue(record.version, priority, record.bucket_of(edge))
     return item._replace(queue=queue, bell=keys.bell(record.version))
 
 

@@ -101,11 +101,14 @@ def served_versions(announcement: Mapping[str, bytes]) -> list[str]:
 class UnservedWatch:
     """Remembers since when no live worker has had a version, or been loading it.
 
-    Owned by the keeper thread.
+    Looks further apart than `contact_ms` begin the watch anew: a worker may have served in
+    between, while the router was frozen or the server away. Owned by the keeper thread.
     """
 
-    def __init__(self, patience_ms: float) -> None:
+    def __init__(self, patience_ms: float, contact_ms: float) -> None:
         self._patience_ms = patience_ms
+        self._contact_ms = contact_ms
+        self._looked_ms = 0.0
         self._since: dict[tuple[str, str], float] = {}
 
     def observe(self, view: FleetView, now_ms: float) -> frozenset[tuple[str, str]]:
@@ -116,6 +119,9 @@ class UnservedWatch:
             for version in model.deployment.versions
             if version not in model.served
         }
+        if now_ms - self._looked_ms > self._contact_ms:
+            self._since = {}
+        self._looked_ms = now_ms
         self._since = {pair: self._since.get(pair, now_ms) for pair in unserved}
         late = now_ms - self._patience_ms
         return frozenset(pair for pair, since in self._since.items() if since <= late)

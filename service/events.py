@@ -70,7 +70,8 @@ EVENTS: dict[str, EventRow] = {
     ),
     "worker.unreadable_entry": EventRow(
         ERROR,
-        "An entry of a work stream was not written by a router; it stays pending.",
+        "An entry of a work stream was not written by a router; it is removed. The request that it "
+        "names, if it is an open one, is answered at its deadline.",
         ("worker", "reason"),
     ),
     "device.started": EventRow(INFO, "A device process runs.", ("pid", "device")),
@@ -113,8 +114,8 @@ EVENTS: dict[str, EventRow] = {
     ),
     "stream.unusable": EventRow(
         ERROR,
-        "A stream of a model is of a foreign kind and is passed over until it is removed; others "
-        "go on.",
+        "A stream or another key of a model is of a foreign kind and is passed over until it is "
+        "removed; others go on.",
         ("model", "reason"),
     ),
     "stream.ids_ahead": EventRow(

@@ -12,6 +12,7 @@ from .limits import NOTIFY_PREFIX_LENGTH
 DEFAULT_NAMESPACE = "bf"
 DEFAULT_TENANT = "default"
 PRIORITIES = ("high", "normal", "low")
+_EDGE_DIGITS = 18
 
 INGRESS_GROUP = "router"
 WORK_GROUP = "worker"
@@ -134,3 +135,13 @@ class ModelKeys:
     def channel(self, tenant: str, request_id: str) -> str:
         """Sharded channel for notifications about ids with the same first characters."""
         return f"{self.prefix}done:{tenant}:{request_id[:NOTIFY_PREFIX_LENGTH]}"
+
+
+def place_of(keys: ModelKeys, queue: str) -> tuple[str, str, int] | None:
+    """Version, priority and bucket of a `queue` of a model; None where that is no name of one."""
+    version, _, place = queue.removeprefix(f"{keys.prefix}q:").partition(":")
+    priority, _, edge = place.partition(":")
+    if priority not in PRIORITIES or not edge.isdecimal() or len(edge) > _EDGE_DIGITS:
+        return None
+    found = version, priority, int(edge)
+    return found if keys.queue(*found) == queue else None

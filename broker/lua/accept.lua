@@ -19,7 +19,8 @@
 --       OK        accepted              DUP    open or finished already; joins that one
 --       REFUSED   refusal written       BUSY   backlog full; nothing written, entry kept
 --       LATE      its deadline is past  CLOCK  entry id lies ahead of the clock (both: kept)
---       STALE     the queue is gone or of a foreign kind; read the deploy record again (kept)
+--       STALE     the queue is gone, or it or what parks is of a foreign kind; read the deploy
+--                 record again (kept)
 --       GONE      the ingress entry is no longer there
 local ingress, due, later, parked = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local backlog, queues, items = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -56,16 +57,26 @@ local function fault_of(stream)
   return lengths[stream] > 2 * backlog and 'BUSY'
 end
 
+-- A foreign key in the place of a bell gives way: it must not hold up those who ring.
 local function ring(bell)
   if rung[bell] then return end
   rung[bell] = true
-  if redis.call('LLEN', bell) == 0 then redis.call('RPUSH', bell, '1') end
+  local length = redis.pcall('LLEN', bell)
+  if type(length) ~= 'number' then
+    redis.call('DEL', bell)
+    length = 0
+  end
+  if length == 0 then redis.call('RPUSH', bell, '1') end
 end
 
-local function park(start, queue, bell, first, last)
-  local entry = redis.call('XADD', parked, '*', 'queue', queue, 'bell', bell,
+-- False where a foreign key lies in the place of either; nothing is left behind then.
+local function has_parked(start, queue, bell, first, last)
+  local entry = redis.pcall('XADD', parked, '*', 'queue', queue, 'bell', bell,
     unpack(ARGV, first, last))
-  redis.call('ZADD', later, start, entry)
+  if type(entry) ~= 'string' then return false end
+  if type(redis.pcall('ZADD', later, start, entry)) == 'number' then return true end
+  redis.call('XDEL', parked, entry)
+  return false
 end
 
 -- False where the stream is gone, and where its ids are used up: that must not hold up the other
@@ -90,14 +101,17 @@ local function open_request(a, last, queue, bell)
   if fault then return fault end
   ARGV[last - 2] = string.format('%d', deadline)
   if redis.call('ZADD', due, 'NX', deadline, ARGV[a + 1]) == 0 then return 'DUP' end
+  local placed
   if start > now then
-    park(start, queue, bell, a + 8, last)
-  elseif has_added(queue, a + 8, last) then
-    ring(bell)
+    placed = has_parked(start, queue, bell, a + 8, last)
   else
+    placed = has_added(queue, a + 8, last)
+  end
+  if not placed then
     redis.call('ZREM', due, ARGV[a + 1])
     return 'STALE'
   end
+  if start <= now then ring(bell) end
   open = open + 1
   return 'OK'
 end

@@ -4,7 +4,8 @@
 -- Atomic because the gate (removing the request from `due`), the reply, the tombstone and the end
 -- of the work entry must be one step; whoever comes second finds the gate shut and writes nothing.
 -- Runs when memory is full, since it frees more than it adds. Each item stands alone: a key of the
--- wrong type or a missing stream spoils only its own item. Safe to repeat.
+-- wrong type or a missing stream spoils only its own item. Journal and notifications are no part of
+-- the promise: what is wrong with them stops nothing. Safe to repeat.
 --
 -- KEYS  1 due   2 journal   3 dead letters   then the streams
 --       then for each item: tombstone, reply key   then blobs
@@ -39,6 +40,15 @@ local function notify(channel, reply, id)
   list[#list + 1] = #reply <= whole_max and reply or id
 end
 
+-- A journal that takes nothing (a foreign key, ids that are used up) is begun anew.
+local function write_journal(line)
+  for _ = 1, 2 do
+    local written = redis.pcall('XADD', journal, 'MAXLEN', '~', journal_max, '*', 'line', line)
+    if type(written) == 'string' then return end
+    redis.pcall('DEL', journal)
+  end
+end
+
 -- What the reply points to is there before the reply is.
 local function keep_blobs(item)
   for _, blob in ipairs(blobs[item] or {}) do
@@ -53,8 +63,8 @@ local function write_letter(item, a, stream)
   local letter = entry and entry[2] or {}
   for i = 1, #letter, 2 do
     if letter[i] == 'inputs_at' and letter[i + 1] == 'blob' then
-      local inputs = blobs[item] and redis.call('GET', blobs[item][1].key)
-      if inputs then letter[i], letter[i + 1] = 'inputs', inputs end
+      local inputs = blobs[item] and redis.pcall('GET', blobs[item][1].key)
+      if type(inputs) == 'string' then letter[i], letter[i + 1] = 'inputs', inputs end
     end
   end
   for _, part in ipairs({'stream', stream, 'reply', ARGV[a + 3]}) do letter[#letter + 1] = part end
@@ -89,9 +99,7 @@ local function answer(item, a, tombstone, reply)
   redis.call('PEXPIRE', reply, ARGV[a + 4])
   redis.call('SET', tombstone, ARGV[a + 6], 'PX', ttl)
   notify(ARGV[a + 7], ARGV[a + 3], ARGV[a + 8])
-  if ARGV[a + 9] ~= '' then
-    redis.call('XADD', journal, 'MAXLEN', '~', journal_max, '*', 'line', ARGV[a + 9])
-  end
+  if ARGV[a + 9] ~= '' then write_journal(ARGV[a + 9]) end
   return 'ANSWERED'
 end
 
@@ -121,6 +129,6 @@ for s, entries in pairs(over) do
   redis.call('XDEL', KEYS[3 + s], unpack(entries))
 end
 for _, channel in ipairs(channels) do
-  redis.call('SPUBLISH', channel, cmsgpack.pack(notes[channel]))
+  redis.pcall('SPUBLISH', channel, cmsgpack.pack(notes[channel]))
 end
 return outcomes

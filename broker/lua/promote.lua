@@ -9,15 +9,28 @@
 -- RESULT outcome of each item: MOVED, CLOSED, GONE (somebody was first), STALE (no such queue)
 local due, later, parked = KEYS[1], KEYS[2], KEYS[3]
 
+-- A foreign key in the place of a bell gives way.
+local function ring(bell)
+  local length = redis.pcall('LLEN', bell)
+  if type(length) ~= 'number' then
+    redis.call('DEL', bell)
+    length = 0
+  end
+  if length == 0 then redis.call('RPUSH', bell, '1') end
+end
+
 local function promote(id, queue, bell)
-  local entry = redis.call('XRANGE', parked, id, id)[1]
+  -- An error: a foreign hand has put something else than an entry id in the place of one.
+  local entry = redis.pcall('XRANGE', parked, id, id)[1]
   if not entry then return 'GONE' end
   local fields = entry[2]
-  if not redis.call('ZSCORE', due, fields[8] .. ':' .. fields[6]) then return 'CLOSED' end
+  -- One that a foreign hand wrote belongs to no request, and is ended with the closed ones.
+  local member = (fields[8] or '') .. ':' .. (fields[6] or '')
+  if not redis.call('ZSCORE', due, member) then return 'CLOSED' end
   -- No id: no such queue. An error: a foreign key, which must not hold up the other items.
   local added = redis.pcall('XADD', queue, 'NOMKSTREAM', '*', unpack(fields, 5))
   if type(added) ~= 'string' then return 'STALE' end
-  if redis.call('LLEN', bell) == 0 then redis.call('RPUSH', bell, '1') end
+  ring(bell)
   return 'MOVED'
 end
 
@@ -25,7 +38,7 @@ local outcomes = {}
 for i, id in ipairs(ARGV) do
   local outcome = promote(id, KEYS[2 + 2 * i], KEYS[3 + 2 * i])
   if outcome ~= 'STALE' then
-    redis.call('XDEL', parked, id)
+    redis.pcall('XDEL', parked, id)
     redis.call('ZREM', later, id)
   end
   outcomes[i] = outcome

@@ -7,7 +7,8 @@
 -- KEYS  1 due   2 later   3 parked   4 work stream   5 bell of the version
 -- ARGV  1 worker   2 entry id   3 member of due   4 delay ms   5 attempt that comes next
 --       6 retries left after that
--- RESULT PARKED, CLOSED (the request is over; the entry has ended), NOT_MINE
+-- RESULT PARKED, CLOSED (the request is over; the entry has ended), NOT_MINE,
+--        STALE (what parks is of a foreign kind; nothing has changed)
 local due, later, parked, stream = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local worker, id, member = ARGV[1], ARGV[2], ARGV[3]
 
@@ -31,8 +32,12 @@ if entry and redis.call('ZSCORE', due, member) then
   end
   local time = redis.call('TIME')
   local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-  local at = redis.call('XADD', parked, '*', unpack(fields))
-  redis.call('ZADD', later, now + tonumber(ARGV[4]), at)
+  local at = redis.pcall('XADD', parked, '*', unpack(fields))
+  if type(at) ~= 'string' then return 'STALE' end
+  if type(redis.pcall('ZADD', later, now + tonumber(ARGV[4]), at)) ~= 'number' then
+    redis.call('XDEL', parked, at)
+    return 'STALE'
+  end
   outcome = 'PARKED'
 end
 redis.call('XACK', stream, 'worker', id)

@@ -8,5 +8,9 @@
 -- ARGV  1 worker
 -- RESULT 1 rung, 0 the worker is not among the living
 if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return 0 end
-redis.call('RPUSH', KEYS[2], '1')
+-- A foreign key in the place of the bell gives way.
+if type(redis.pcall('RPUSH', KEYS[2], '1')) ~= 'number' then
+  redis.call('DEL', KEYS[2])
+  redis.call('RPUSH', KEYS[2], '1')
+end
 return 1

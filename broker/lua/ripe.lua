@@ -9,8 +9,10 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local found = {}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[1])) do
-  local entry = redis.call('XRANGE', KEYS[2], id, id)[1]
-  local fields, version = entry and entry[2] or {}, ''
+  -- What is no entry id was put there by a foreign hand: nothing is parked under it.
+  local entries = redis.pcall('XRANGE', KEYS[2], id, id)
+  if entries.err and string.sub(entries.err, 1, 9) == 'WRONGTYPE' then return entries end
+  local fields, version = entries[1] and entries[1][2] or {}, ''
   for i = 5, #fields, 2 do
     if fields[i] == 'version' then version = fields[i + 1] end
   end

@@ -80,7 +80,13 @@ for i = 4, #KEYS do
   if #entries > 0 then taken[#taken + 1] = {KEYS[i], entries} end
 end
 -- Stopped for lack of room: there may be more, so that another worker should look.
-if (room <= 0 or bytes <= 0) and redis.call('LLEN', KEYS[3]) == 0 then
-  redis.call('RPUSH', KEYS[3], '1')
+-- A foreign key in the place of the bell gives way.
+if room <= 0 or bytes <= 0 then
+  local length = redis.pcall('LLEN', KEYS[3])
+  if type(length) ~= 'number' then
+    redis.call('DEL', KEYS[3])
+    length = 0
+  end
+  if length == 0 then redis.call('RPUSH', KEYS[3], '1') end
 end
 return taken

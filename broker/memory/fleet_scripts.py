@@ -60,7 +60,11 @@ def ring(call: Call, keys: Keys, args: Args) -> Any:
     """Wake one worker."""
     if call("ZSCORE", keys[0], args[0]) is None:
         return 0
-    call("RPUSH", keys[1], "1")
+    try:
+        call("RPUSH", keys[1], "1")
+    except RefusedError:  # a foreign key in the place of the bell gives way
+        call("DEL", keys[1])
+        call("RPUSH", keys[1], "1")
     return 1
 
 

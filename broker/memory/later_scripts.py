@@ -1,9 +1,23 @@
 """The scripts of `broker/lua/` about parked requests, dead letters and lists, in Python."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from .script_calls import Args, Call, Keys, ScriptFunction, has_added, is_mine, now_ms
+from ..errors import RefusedError
+from .script_calls import (
+    Args,
+    Call,
+    Keys,
+    ScriptFunction,
+    has_added,
+    has_parked,
+    is_mine,
+    member_of,
+    now_ms,
+    parked_entry,
+    ring_bell,
+)
 
 
 def ripe(call: Call, keys: Keys, args: Args) -> Any:
@@ -11,10 +25,9 @@ def ripe(call: Call, keys: Keys, args: Args) -> Any:
     later, parked = keys
     found = []
     for parked_id in call("ZRANGEBYSCORE", later, "-inf", now_ms(call), "LIMIT", 0, args[0]):
-        entries = call("XRANGE", parked, parked_id, parked_id)
-        fields = entries[0][1] if entries else []
+        fields = parked_entry(call, parked, parked_id) or []
         named = dict(zip(fields[4::2], fields[5::2], strict=True))
-        place = fields[1:8:2] if fields else [b""] * 4
+        place = [*fields[1:8:2], *[b""] * 4][:4]
         found.append([parked_id, *place, named.get(b"version", b"")])
     return found
 
@@ -26,7 +39,8 @@ def promote(call: Call, keys: Keys, args: Args) -> Any:
     for at, parked_id in enumerate(args):
         outcome = _promote(call, (due, parked), parked_id, places[2 * at : 2 * at + 2])
         if outcome != b"STALE":
-            call("XDEL", parked, parked_id)
+            with suppress(RefusedError):  # it is no entry id
+                call("XDEL", parked, parked_id)
             call("ZREM", later, parked_id)
         outcomes.append(outcome)
     return outcomes
@@ -34,16 +48,15 @@ def promote(call: Call, keys: Keys, args: Args) -> Any:
 
 def _promote(call: Call, keys: Keys, parked_id: bytes, place: Keys) -> bytes:
     (due, parked), (queue, bell) = keys, place
-    entries = call("XRANGE", parked, parked_id, parked_id)
-    if not entries:
+    fields = parked_entry(call, parked, parked_id)
+    if fields is None:
         return b"GONE"
-    fields = entries[0][1]
-    if call("ZSCORE", due, fields[7] + b":" + fields[5]) is None:
+    # One that a foreign hand wrote belongs to no request, and is ended with the closed ones.
+    if call("ZSCORE", due, member_of(fields[4:])) is None:
         return b"CLOSED"
     if not has_added(call, queue, fields[4:]):
         return b"STALE"
-    if call("LLEN", bell) == 0:
-        call("RPUSH", bell, "1")
+    ring_bell(call, bell)
     return b"MOVED"
 
 
@@ -60,8 +73,9 @@ def retry(call: Call, keys: Keys, args: Args) -> Any:
         kept = [pair for pair in named[2:] if pair[0] not in (b"attempt", b"retries")]
         counts = [(b"attempt", attempt), (b"retries", retries)]
         fields = [part for pair in (*named[:2], *counts, *kept) for part in pair]
-        at = call("XADD", parked, "*", "queue", stream, "bell", bell, *fields)
-        call("ZADD", later, now_ms(call) + int(delay_ms), at)
+        body = ("queue", stream, "bell", bell, *fields)
+        if not has_parked(call, (later, parked), now_ms(call) + int(delay_ms), body):
+            return b"STALE"
         outcome = b"PARKED"
     call("XACK", stream, "worker", entry_id)
     call("XDEL", stream, entry_id)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..commands import Part
-from ..errors import RefusedError
+from ..errors import RefusedError, UnusableKeyError
 
 Call = Callable[..., Any]
 """`redis.call`: runs one command of the database that the script was called on."""
@@ -32,6 +32,47 @@ def has_added(call: Call, stream: bytes, fields: Sequence[Part]) -> bool:
         return call("XADD", stream, "NOMKSTREAM", "*", *fields) is not None
     except RefusedError:
         return False
+
+
+def ring_bell(call: Call, bell: bytes) -> None:
+    """Ring a bell that is not rung yet; a foreign key in its place gives way."""
+    try:
+        length = call("LLEN", bell)
+    except RefusedError:
+        call("DEL", bell)
+        length = 0
+    if length == 0:
+        call("RPUSH", bell, "1")
+
+
+def has_parked(call: Call, keys: Keys, at_ms: int, fields: Sequence[Part]) -> bool:
+    """Park a body in `parked` until a moment in `later`; False where either is a foreign key."""
+    later, parked = keys
+    try:
+        parked_id = call("XADD", parked, "*", *fields)
+    except RefusedError:
+        return False
+    try:
+        call("ZADD", later, at_ms, parked_id)
+    except RefusedError:
+        call("XDEL", parked, parked_id)
+        return False
+    return True
+
+
+def parked_entry(call: Call, parked: bytes, parked_id: bytes) -> list[bytes] | None:
+    """Fields of what is parked under an id; None where nothing is, or where that is no entry id.
+
+    Raises:
+        UnusableKeyError: `parked` is of a foreign kind.
+    """
+    try:
+        entries = call("XRANGE", parked, parked_id, parked_id)
+    except UnusableKeyError:
+        raise
+    except RefusedError:
+        return None
+    return entries[0][1] if entries else None
 
 
 def is_mine(call: Call, stream: bytes, entry_id: bytes, worker: bytes) -> bool:

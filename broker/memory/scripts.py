@@ -16,7 +16,18 @@ from ..commands import Part
 from ..errors import RefusedError, refused
 from .fleet_scripts import FLEET_SCRIPTS
 from .later_scripts import LATER_SCRIPTS
-from .script_calls import Args, Call, Keys, ScriptFunction, has_added, is_mine, member_of, now_ms
+from .script_calls import (
+    Args,
+    Call,
+    Keys,
+    ScriptFunction,
+    has_added,
+    has_parked,
+    is_mine,
+    member_of,
+    now_ms,
+    ring_bell,
+)
 
 _OVER = (b"OK", b"DUP", b"REFUSED", b"GONE")
 # Entries of one read in `take`: few while their size is not known, more once they proved small.
@@ -89,13 +100,15 @@ class _Accept:
             return b"DUP"
         fields: list[Part] = [*item[8:-3], deadline, item[-2], inputs]
         if start_ms > self._now_ms:
-            parked_id = call("XADD", self._parked, "*", "queue", stream, "bell", bell, *fields)
-            call("ZADD", self._later, start_ms, parked_id)
-        elif has_added(call, stream, fields):
-            self._ring(bell)
+            body = ("queue", stream, "bell", bell, *fields)
+            placed = has_parked(call, (self._later, self._parked), start_ms, body)
         else:
+            placed = has_added(call, stream, fields)
+        if not placed:
             call("ZREM", self._due, member)
             return b"STALE"
+        if start_ms <= self._now_ms:
+            self._ring(bell)
         self.open += 1
         return b"OK"
 
@@ -117,8 +130,7 @@ class _Accept:
     def _ring(self, bell: bytes) -> None:
         if bell not in self._rung:
             self._rung.add(bell)
-            if self._call("LLEN", bell) == 0:
-                self._call("RPUSH", bell, "1")
+            ring_bell(self._call, bell)
 
 
 def accept(call: Call, keys: Keys, args: Args) -> Any:
@@ -220,8 +232,8 @@ def take(call: Call, keys: Keys, args: Args) -> Any:
         entries = work.read(stream)
         if entries:
             taken.append([stream, entries])
-    if not work.has_room and call("LLEN", keys[2]) == 0:
-        call("RPUSH", keys[2], "1")
+    if not work.has_room:
+        ring_bell(call, keys[2])
     return taken
 
 
@@ -251,6 +263,14 @@ def _keep_blobs(call: Call, blobs: Sequence[Blob]) -> None:
             call("UNLINK", key)
 
 
+def _text_at(call: Call, key: bytes) -> bytes | None:
+    try:
+        found: bytes | None = call("GET", key)
+    except RefusedError:  # a foreign key
+        return None
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class _Finish:
     """One call of `finish`: what its Lua keeps in local variables."""
@@ -266,7 +286,7 @@ class _Finish:
         letter = list(entries[0][1]) if entries else []
         for at in range(0, len(letter), 2):
             if letter[at] == b"inputs_at" and letter[at + 1] == b"blob":
-                inputs = call("GET", blobs[0][0]) if blobs else None
+                inputs = _text_at(call, blobs[0][0]) if blobs else None
                 if inputs is not None:
                     letter[at : at + 2] = b"inputs", inputs
         letter += [b"stream", stream, b"reply", item[3]]
@@ -280,7 +300,7 @@ class _Finish:
 
     def answer(self, keys: Keys, item: Args, stream: bytes, blobs: Sequence[Blob]) -> bytes:
         """Write the terminal item of one request, unless somebody was first."""
-        call, due, journal = self.call, self.keys[0], self.keys[1]
+        call, due = self.call, self.keys[0]
         tombstone, reply = keys
         _, _, member, body, reply_ttl, tombstone_ttl, status, _, _, line, is_dead = item
         left_ms = 0 if stream else self._until_deadline_ms(member)
@@ -300,8 +320,18 @@ class _Finish:
         call("PEXPIRE", reply, reply_ttl)
         call("SET", tombstone, status, "PX", int(tombstone_ttl) + left_ms)
         if line:
-            call("XADD", journal, "MAXLEN", "~", self.args[3], "*", "line", line)
+            self._write_journal(line)
         return b"ANSWERED"
+
+    def _write_journal(self, line: bytes) -> None:
+        journal = self.keys[1]
+        for _ in range(2):
+            try:
+                self.call("XADD", journal, "MAXLEN", "~", self.args[3], "*", "line", line)
+            except RefusedError:  # a foreign key, or ids that are used up: it is begun anew
+                self.call("DEL", journal)
+            else:
+                return
 
     def _until_deadline_ms(self, member: bytes) -> int:
         deadline = self.call("ZSCORE", self.keys[0], member)

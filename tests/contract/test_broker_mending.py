@@ -4,7 +4,7 @@ import pytest
 from support.broker_wire import RECORD, TENANT
 from support.fleet import until
 
-from batchfleet.broker import fleet, requests
+from batchfleet.broker import claiming, fleet, requests
 from batchfleet.broker.fleet import MARKED, RESTORED
 from batchfleet.broker.requests import Accepted
 
@@ -172,7 +172,7 @@ def test_a_router_with_something_pending_is_kept(wire):
     idle_for(wire, "gone")
     assert prune(wire) == 0
     assert wire.ask("XPENDING", wire.ingress, "router")[0] == 1
-    assert len(wire.run(requests.claim_ingress(wire.ingress, "alive", 0, 10))) == 1
+    assert len(wire.run(claiming.claim_ingress(wire.ingress, "alive", 0, 10)).entries) == 1
 
 
 def test_a_router_that_was_forgotten_reads_on(wire, gone):

@@ -6,7 +6,7 @@ import pytest
 from support.broker_wire import ANSWER, INPUTS, RECORD, TENANT, TTL_MS
 from support.fleet import until
 
-from batchfleet.broker import fleet, requests
+from batchfleet.broker import claiming, fleet, requests
 from batchfleet.broker.commands import as_is, plain
 from batchfleet.broker.errors import NoGroupError, RefusedError, UnreachableError
 from batchfleet.broker.interface import blocking_timeout_s
@@ -72,8 +72,8 @@ def test_an_entry_deleted_meanwhile_is_read_without_fields(wire):
 def test_what_a_router_left_is_claimed_once_it_was_idle(wire):
     kept, deleted = wire.enter("kept"), wire.enter("deleted")
     wire.ask("XDEL", wire.ingress, deleted)
-    assert wire.run(requests.claim_ingress(wire.ingress, "r2", 60_000, 10)) == []
-    claimed = wire.run(requests.claim_ingress(wire.ingress, "r2", 0, 10))
+    assert wire.run(claiming.claim_ingress(wire.ingress, "r2", 60_000, 10)).entries == []
+    claimed = wire.run(claiming.claim_ingress(wire.ingress, "r2", 0, 10)).entries
     assert [entry for entry, _ in claimed] == [kept]
     ((_, mine),) = wire.run(requests.reread_ingress(wire.ingress, "r2", "0", 10))
     assert [entry for entry, _ in mine] == [kept]
@@ -93,7 +93,7 @@ def test_entries_for_nobody_are_dropped(wire):
         lambda stream: requests.read_ingress([stream], "r", 10, 0),
         lambda stream: requests.read_ingress([stream], "r", 10, 50),
         lambda stream: requests.reread_ingress(stream, "r", "0", 10),
-        lambda stream: requests.claim_ingress(stream, "r", 0, 10),
+        lambda stream: claiming.claim_ingress(stream, "r", 0, 10),
         lambda stream: requests.reread_work(stream, "w", "0", 10),
     ],
 )

@@ -7,7 +7,7 @@ finish alone are in `test_broker_requests.py`.
 import pytest
 from support.broker_wire import ANSWER, EXPIRED, RECORD, TENANT, TTL_MS
 
-from batchfleet.broker import fleet, requests
+from batchfleet.broker import claiming, fleet, requests
 from batchfleet.broker.errors import FencedError, RefusedError
 from batchfleet.broker.requests import Accepted, Finished
 
@@ -288,16 +288,16 @@ def test_a_copy_does_not_move_the_deadline(wire):
 def test_deleted_entries_are_not_counted_among_those_claimed(wire):
     entries = [wire.enter(name) for name in "abc"]
     wire.ask("XDEL", wire.ingress, entries[1])
-    claimed = wire.run(requests.claim_ingress(wire.ingress, "router-2", 0, 100))
+    claimed = wire.run(claiming.claim_ingress(wire.ingress, "router-2", 0, 100)).entries
     assert [entry for entry, _ in claimed] == [entries[0], entries[2]]
     assert wire.ingress_left() == (2, 2)
-    assert wire.run(requests.claim_ingress(wire.ingress, "router-2", 3_600_000, 100)) == []
+    assert wire.run(claiming.claim_ingress(wire.ingress, "router-2", 3_600_000, 100)).entries == []
 
 
 def test_a_copy_whose_router_died_is_accepted_once(wire):
     """Two routers come to handle one entry: one that was slow, and one that claimed it."""
     entry = wire.enter("a")
-    wire.run(requests.claim_ingress(wire.ingress, "router-2", 0, 100))
+    wire.run(claiming.claim_ingress(wire.ingress, "router-2", 0, 100))
     assert wire.accept(wire.item("a", entry)) == [Accepted.OK]
     assert wire.accept(wire.item("a", entry)) == [Accepted.DUP]
     wire.join("w1")

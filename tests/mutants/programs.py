@@ -5,6 +5,9 @@ from tests.mutants.mutant import Mutant
 CORE = "tests/unit/consumer/test_core.py"
 LIVENESS = "tests/unit/wire/test_liveness.py"
 HEART = "tests/unit/consumer/test_heart.py"
+COST = "tests/unit/consumer/test_cost.py"
+VIEW = "tests/unit/router/test_view.py"
+PUMP = "tests/unit/router/test_pump.py"
 BATCHER = "tests/unit/consumer/test_batcher.py"
 
 PROGRAM_MUTANTS = [
@@ -36,8 +39,8 @@ PROGRAM_MUTANTS = [
         name="the heart goes on after it was fenced",
         breaks="a buried worker starts nothing more",
         path="consumer/heart.py",
-        before="                self.fenced.set()\n                return\n",
-        after="                pass\n",
+        before="            self.fenced.set()\n",
+        after="            pass\n",
         tests=(f"{HEART}::test_a_buried_worker_stops_and_its_name_does_not_come_back",),
     ),
     Mutant(
@@ -59,6 +62,40 @@ PROGRAM_MUTANTS = [
         tests=(
             f"{CORE}::test_after_a_lost_device_the_suspects_run_alone_and_only_the_culprit_fails",
         ),
+    ),
+    Mutant(
+        name="real runs teach nothing",
+        breaks="a slow model whose batches cost as much as one row gets full ones",
+        path="consumer/cost.py",
+        before="replace(self, growth=self.growth + _SMOOTH * (seen - self.growth))",
+        after="self",
+        tests=(
+            f"{COST}::test_a_slow_model_whose_batches_cost_as_much_as_one_row_gets_full_ones_soon",
+        ),
+    ),
+    Mutant(
+        name="a foreign key of one model ends the beat of all",
+        breaks="what is wrong with one model concerns no other",
+        path="consumer/heart.py",
+        before="        except UnusableKeyError as error:\n",
+        after="        except ZeroDivisionError as error:\n",
+        tests=(f"{HEART}::test_leaving_goes_on_behind_a_foreign_key",),
+    ),
+    Mutant(
+        name="a frozen router trusts what it saw before",
+        breaks="a gap in the watch proves nothing",
+        path="router/view.py",
+        before="            self._since = {}\n",
+        after="            pass\n",
+        tests=(f"{VIEW}::test_a_gap_between_two_looks_begins_the_watch_anew",),
+    ),
+    Mutant(
+        name="one look for what dead routers left",
+        breaks="what is old is found behind whatever is fresh",
+        path="router/pump.py",
+        before="            while after is not None:\n",
+        after="            if after is not None:\n",
+        tests=(f"{PUMP}::test_what_a_dead_router_had_read_is_found_behind_what_is_fresh",),
     ),
     Mutant(
         name="suspects run beside others",

@@ -83,6 +83,17 @@ FINISH = [
         tests=on_server(REQUESTS, "test_a_reply_key_of_the_wrong_type_spoils_nothing"),
     ),
     Mutant(
+        name="a foreign journal stops the call",
+        breaks="what is no part of the promise stops no answer",
+        path="broker/lua/finish.lua",
+        before="local written = redis.pcall('XADD', journal",
+        after="local written = redis.call('XADD', journal",
+        tests=on_server(
+            "test_broker_foreign_keys",
+            "test_a_journal_of_a_foreign_kind_stops_no_answer_and_is_begun_anew",
+        ),
+    ),
+    Mutant(
         name="finish without allow-oom",
         breaks="finishing goes on when memory is full",
         path="broker/lua/finish.lua",
@@ -204,7 +215,7 @@ ACCEPT = [
         name="nobody rings the bell",
         breaks="an idle worker wakes at once",
         path="broker/lua/accept.lua",
-        before="  ring(bell)\n",
+        before="  if start <= now then ring(bell) end\n",
         after="",
         tests=on_server(TAKE, "test_the_bell_is_rung_again_when_room_runs_out"),
     ),

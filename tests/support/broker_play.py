@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from support.broker_steps import AHEAD, BODIES, HOUR_MS, IDS, OTHER, WORKERS
 from support.broker_wire import ANSWER, BUCKETS, INPUTS, RECORD, TENANT, TTL_MS, Wire
 
-from batchfleet.broker import dead, fleet, listing, requests
+from batchfleet.broker import claiming, dead, fleet, listing, requests
 from batchfleet.broker.errors import RefusedError
 from batchfleet.wire.keys import PRIORITIES
 from batchfleet.wire.request import Request
@@ -92,7 +92,7 @@ class Player:
         return self.wire.run(requests.reread_ingress(self.wire.ingress, router, "0", 10))
 
     def do_claim_ingress(self, router, idle_ms):
-        return self.wire.run(requests.claim_ingress(self.wire.ingress, router, idle_ms, 3))
+        return self.wire.run(claiming.claim_ingress(self.wire.ingress, router, idle_ms, 3)).entries
 
     def do_drop_ingress(self, at):
         if not self.entries:

@@ -6,7 +6,7 @@ import pytest
 from support.broker_wire import ANSWER, EXPIRED, REFUSAL, TENANT, TTL_MS, wired
 from support.fleet import until
 
-from batchfleet.broker import fleet, requests
+from batchfleet.broker import claiming, fleet, requests
 from batchfleet.broker.commands import as_is, plain
 from batchfleet.broker.memory.executors import MemoryBroker, MemoryExecutor
 from batchfleet.broker.memory.server import MemoryServer
@@ -105,11 +105,11 @@ def test_a_step_of_the_servers_clock_ends_no_worker(wire, clock, step_ms):
 def test_entries_are_claimed_once_they_were_idle_for_long_enough(wire, clock):
     entry = wire.enter("a")
     clock.advance(999)
-    assert wire.run(requests.claim_ingress(wire.ingress, "r2", 1_000, 10)) == []
+    assert wire.run(claiming.claim_ingress(wire.ingress, "r2", 1_000, 10)).entries == []
     clock.advance(1)
-    claimed = wire.run(requests.claim_ingress(wire.ingress, "r2", 1_000, 10))
+    claimed = wire.run(claiming.claim_ingress(wire.ingress, "r2", 1_000, 10)).entries
     assert [entry_id for entry_id, _ in claimed] == [entry]
-    assert wire.run(requests.claim_ingress(wire.ingress, "r1", 1_000, 10)) == []
+    assert wire.run(claiming.claim_ingress(wire.ingress, "r1", 1_000, 10)).entries == []
 
 
 def test_ids_rise_while_the_clock_stands_and_when_it_is_set_back(wire, clock):

@@ -5,7 +5,7 @@ from importlib.resources import files
 
 import pytest
 
-from batchfleet.broker.requests import claim_ingress
+from batchfleet.broker.claiming import claim_ingress
 
 SCRIPTS = {
     path.name.removesuffix(".lua"): path.read_text()

@@ -397,3 +397,16 @@ def test_what_never_arrived_in_the_device_process_is_no_culprit():
         if not arrives:
             bench.core.suspects.acquit()
     assert [one.failure.code for one in bench.core.lose_device(POISON, "segv")] == [POISON.code]
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_a_run_teaches_what_a_large_batch_of_a_slow_model_costs_unless_it_broke(breaks):
+    bench = Bench(max_batch_size=8)
+    bench.core.receive(Ready(bench.lane.number, [(1, 4, 2_000.0)], "l" * 16, 0, 1.0), 0)
+    bench.take(*(entry(f"r{at}") for at in range(4)))
+    (run,) = (message for message in bench.plan() if isinstance(message, PrepareRun))
+    prepared = [PreparedItem(item.request, [4], 0, 0.1) for item in run.items]
+    rows = [(item.request, 0) for item in run.items]
+    failures = [Failure(1, POISON.code, "it broke at once", [])] if breaks else []
+    bench.core.receive(Done(run.batch, rows, 2_000.0, prepared, failures, answered(2, 3, 4)), 2.0)
+    assert bench.lane.cost.milliseconds(8, 4) == (16_000 if breaks else 9_000)

@@ -2,7 +2,9 @@
 
 import pytest
 
+from batchfleet.consumer.batcher import WaitingRow, choose_batch
 from batchfleet.consumer.cost import CostCurve
+from batchfleet.wire.deployment import Limits
 
 POINTS = [(1, 10, 2.0), (4, 10, 5.0), (1, 30, 6.0), (4, 30, 15.0)]
 
@@ -31,3 +33,61 @@ def test_an_empty_curve_knows_nothing_and_costs_nothing():
     curve = CostCurve.from_points([])
     assert not curve.known
     assert curve.milliseconds(8, 100) == 0.0
+
+
+# What real runs teach.
+
+SLOW_MS = 2_000.0
+SLOW = CostCurve.from_points([(1, 16, SLOW_MS), (1, 64, SLOW_MS)])
+
+
+def run_batches(curve, limits, cost_of, batches):
+    """Run full queues of rows of length 40; returns the curve, and how large the batches were."""
+    sizes = []
+    for _ in range(batches):
+        waiting = [row(at) for at in range(64)]
+        batch = choose_batch(waiting, 0.0, limits, curve)
+        sizes.append(len(batch.rows))
+        curve = curve.after(len(batch.rows), 40, cost_of(len(batch.rows)))
+    return curve, sizes
+
+
+def row(number):
+    return WaitingRow(
+        request=number, row=0, length=40, key=b"", level=1, rank_ms=0.0, deadline_ms=60_000.0
+    )
+
+
+def test_a_slow_model_whose_batches_cost_as_much_as_one_row_gets_full_ones_soon():
+    limits = Limits(max_batch_size=32, max_batch_tokens=4096)
+    curve, sizes = run_batches(SLOW, limits, lambda _: SLOW_MS, 6)
+    assert sizes[0] <= 5, "as far as is known, rows add up"
+    assert sizes == sorted(sizes)
+    assert sizes[-2:] == [32, 32]
+    assert curve.milliseconds(1, 16) == SLOW_MS, "what was measured stands"
+
+
+def test_a_slow_model_whose_rows_add_up_keeps_its_small_batches():
+    limits = Limits(max_batch_size=32, max_batch_tokens=4096)
+    curve, sizes = run_batches(SLOW, limits, lambda rows: rows * SLOW_MS, 6)
+    assert set(sizes) == {sizes[0]}
+    assert curve == SLOW
+
+
+def test_one_run_that_stumbled_is_forgotten_after_a_few():
+    limits = Limits(max_batch_size=32, max_batch_tokens=4096)
+    curve, _ = run_batches(SLOW, limits, lambda _: SLOW_MS, 6)
+    stumbled = curve.after(32, 40, 100 * SLOW_MS)
+    assert 0.5 <= stumbled.growth <= 1.0, "bounded: rows never more than add up"
+    _, sizes = run_batches(stumbled, limits, lambda _: SLOW_MS, 6)
+    assert sizes[-1] == 32
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4])
+def test_what_was_measured_is_not_learned_anew(rows):
+    curve = CostCurve.from_points(POINTS)
+    assert curve.after(rows, 20, 1_000.0) is curve
+
+
+def test_an_empty_curve_learns_nothing():
+    assert CostCurve().after(8, 10, 5.0) == CostCurve()

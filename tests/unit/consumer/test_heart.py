@@ -7,6 +7,7 @@ from support.broker_wire import RECORD, TENANT
 from support.loops import Watch
 
 from batchfleet.broker import fleet
+from batchfleet.broker.commands import as_is, plain
 from batchfleet.broker.memory.executors import MemoryBroker
 from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.context import WorkerContext
@@ -97,3 +98,60 @@ def test_leaving_hands_over_at_once(heart, executor):
     heart.leave_all()
     assert executor.run(fleet.lost(KEYS)) == ["w1"]
     assert counter(executor) is None
+
+
+# Keys of a foreign kind.
+
+OTHER = ModelKeys("bf", "other")
+
+
+@pytest.fixture
+def two_models(heart, executor):
+    """A heart of two models; the keys of the first are spoilt by the test."""
+    streams = fleet.queue_streams(OTHER, RECORD)
+    executor.run(fleet.deploy(OTHER, RECORD, streams, "n", [TENANT]))
+    heart.announce(OTHER, {"room": "1"})
+    return heart
+
+
+def spoil(executor, key):
+    executor.run_all([plain(as_is, "UNLINK", key), plain(as_is, "SET", key, "foreign")])
+
+
+def told_of(watch):
+    """Models of which it was told that a foreign hand has spoilt them."""
+    return [fields["model"] for name, fields in watch.log.lines if name == "stream.unusable"]
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_foreign_key_of_one_model_stops_the_beat_of_no_other(
+    two_models, executor, beats, watch, joined
+):
+    if joined:
+        two_models.beat_once()
+    spoil(executor, KEYS.workers)
+    for _ in range(3):
+        assert two_models.step() == 1.0
+    assert executor.run(fleet.beat_counters(OTHER)) == {"w1": 3.0 + joined}
+    assert len(beats) == 3 + joined, "its lease begins anew, or it would start nothing any more"
+    assert not two_models.fenced.is_set()
+    assert two_models.has_joined(KEYS.model) is joined
+    assert told_of(watch) == ["m"], "told once"
+
+
+def test_a_model_is_joined_once_its_foreign_key_is_gone(two_models, executor, watch):
+    spoil(executor, KEYS.workers)
+    two_models.beat_once()
+    executor.run(plain(as_is, "UNLINK", KEYS.workers))
+    two_models.beat_once()
+    assert counter(executor) == 1
+    spoil(executor, KEYS.workers)
+    two_models.beat_once()
+    assert told_of(watch) == ["m", "m"], "it is news again"
+
+
+def test_leaving_goes_on_behind_a_foreign_key(two_models, executor):
+    two_models.beat_once()
+    spoil(executor, KEYS.workers)
+    two_models.leave_all()
+    assert executor.run(fleet.lost(OTHER)) == ["w1"]

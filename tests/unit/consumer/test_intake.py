@@ -3,8 +3,8 @@
 import threading
 
 import pytest
-from support.broker_wire import RECORD, wired
-from support.loops import watched_loop
+from support.broker_wire import RECORD, TENANT, wired
+from support.loops import Watch, watched_loop
 
 from batchfleet.broker import fleet, requests
 from batchfleet.broker.memory.executors import MemoryBroker
@@ -39,6 +39,9 @@ class Desk:
     def fence(self):
         self.is_fenced = True
 
+    def doubt(self):
+        self.doubts += 1
+
 
 class Holder(Desk):
     """A living worker with one lane, which ends after so many turns."""
@@ -48,6 +51,7 @@ class Holder(Desk):
     def __init__(self, over, turns, on_turn):
         super().__init__(lambda: None)
         self.held = []
+        self.unreadable = []
         self._left = turns
         self._over = over
         self._on_turn = on_turn
@@ -61,6 +65,9 @@ class Holder(Desk):
 
     def hold(self, lane, entries):  # noqa: ARG002 - the port's shape
         self.held += [entry.id for _, entry in entries]
+
+    def report_unreadable(self, what):
+        self.unreadable.append(what)
 
     def is_held(self, stream, entry_id):  # noqa: ARG002 - the port's shape
         return False
@@ -87,3 +94,34 @@ def test_a_refused_take_fences_a_worker_unless_it_left_the_model_itself(is_withd
     with wired(MemoryBroker(MemoryServer()), "n") as wire, watched_loop() as loop:
         Intake(desk, wire.keys, wire.executor, over, loop, FaultPoints()).run()
     assert desk.is_fenced is not is_withdrawn
+
+
+def test_a_foreign_key_in_the_place_of_a_bell_gives_way():
+    over, watch = threading.Event(), Watch()
+    with wired(MemoryBroker(MemoryServer()), "n") as wire, watch.loop() as loop:
+        wire.join()
+        wire.open("a")
+        wire.ask("DEL", wire.bell)
+        desk = Holder(over, 4, lambda left: left == 2 and wire.ask("SET", wire.bell, "foreign"))
+        intake = Intake(desk, wire.keys, wire.executor, over, loop, FaultPoints())
+        while (pause_s := intake.step()) is not None:
+            watch.clock.advance(1000 * pause_s)
+        assert not wire.ask("EXISTS", wire.bell)
+    assert set(desk.held) == {"a"}
+    assert desk.doubts == 1, "it was told as any refusal is"
+
+
+def test_an_entry_that_no_router_wrote_is_told_and_removed():
+    """Its id is that of an open request: `take` cannot tell it from one of a router's."""
+    over = threading.Event()
+    with wired(MemoryBroker(MemoryServer()), "n") as wire, watched_loop() as loop:
+        wire.join()
+        wire.open("a")
+        foreign = ("id", "a", "tenant", TENANT, "deadline", "soon", "inputs", "{}")
+        entry_id = wire.ask("XADD", wire.queue(), "*", *foreign).decode()
+        wire.open("b")
+        desk = Holder(over, 3, lambda _: None)
+        Intake(desk, wire.keys, wire.executor, over, loop, FaultPoints()).run()
+        assert (wire.ask("XLEN", wire.queue()), wire.pending(wire.queue())) == (2, 2)
+    assert desk.held == ["a", "b"]
+    assert [entry_id in text for text in desk.unreadable] == [True]

@@ -52,6 +52,11 @@ def park(wire, request_id, **changes):
     wire.be_ripe()
 
 
+def tell_nobody(kind, count):
+    """For tests in which nothing is dropped."""
+    raise AssertionError(f"{count} of {kind} were dropped")
+
+
 def ripe_item(version="", queue=None):
     place = KEYS.queue("1", "high", 16) if queue is None else queue
     return RipeItem(b"1-0", place, KEYS.bell("1"), "a", TENANT, version)
@@ -77,17 +82,17 @@ def test_whoever_named_a_version_keeps_to_it():
 
 
 def test_a_place_is_one_of_a_version_that_is_deployed():
-    assert has_place(ripe_item(), deployment(RECORD, stable="1"))
-    assert not has_place(ripe_item(), deployment(SECOND, stable="2"))
-    assert has_place(ripe_item(queue=""), deployment(SECOND, stable="2")), "its body is lost"
+    assert has_place(ripe_item(), KEYS, deployment(RECORD, stable="1"))
+    assert not has_place(ripe_item(), KEYS, deployment(SECOND, stable="2"))
+    assert has_place(ripe_item(queue=""), KEYS, deployment(SECOND, stable="2")), "its body is lost"
 
 
 def test_what_is_ripe_is_moved_and_counted(wire):
     for at in range(70):
         wire.open(f"r{at}", delay_ms=HOUR_MS, backlog=1000)
-    assert promote_ripe(wire.executor, view_of(wire)) == 0
+    assert promote_ripe(wire.executor, view_of(wire), tell_nobody) == 0
     wire.be_ripe()
-    assert promote_ripe(wire.executor, view_of(wire)) == 70
+    assert promote_ripe(wire.executor, view_of(wire), tell_nobody) == 70
     assert wire.parked() == (0, 0)
 
 
@@ -97,7 +102,7 @@ def test_a_request_moves_to_the_stable_version_where_its_own_was_withdrawn(wire)
     deploy_second(wire)
     withdraw_first(wire)
     assert wire.ask("EXISTS", wire.queue())
-    assert promote_ripe(wire.executor, view_of(wire)) == 1
+    assert promote_ripe(wire.executor, view_of(wire), tell_nobody) == 1
     assert wire.ask("XLEN", wire.queue()) == 0
     assert wire.ask("XLEN", KEYS.queue("2", "normal", 32)) == 1
     assert wire.ask("LLEN", KEYS.bell("2")) == 1
@@ -107,7 +112,7 @@ def test_a_request_that_insists_on_a_version_that_is_gone_is_told(wire):
     park(wire, "a", version="1")
     deploy_second(wire)
     withdraw_first(wire)
-    assert promote_ripe(wire.executor, view_of(wire)) == 0
+    assert promote_ripe(wire.executor, view_of(wire), tell_nobody) == 0
     (reply,) = wire.replies("a")
     assert decode_reply(reply).error["name"] == "unknown_version"
     assert wire.parked() == (0, 0)
@@ -125,7 +130,7 @@ def test_a_request_whose_bucket_was_removed_goes_to_the_next(wire):
         tenants=view.tenants,
         served=view.served,
     )
-    assert promote_ripe(wire.executor, changed) == 1
+    assert promote_ripe(wire.executor, changed, tell_nobody) == 1
     assert wire.ask("XLEN", wire.queue(BUCKETS[1])) == 1
 
 
@@ -134,7 +139,7 @@ def test_what_has_no_place_at_all_waits_for_the_next_sweep(wire):
         park(wire, f"r{at}", backlog=1000)
     for bucket in BUCKETS:
         wire.ask("DEL", wire.queue(bucket))
-    assert promote_ripe(wire.executor, view_of(wire)) == 0
+    assert promote_ripe(wire.executor, view_of(wire), tell_nobody) == 0
     assert wire.parked() == (70, 70)
 
 
@@ -149,3 +154,35 @@ def test_each_request_that_is_ended_has_its_fate(wire):
         Finished.ANSWERED,
         Finished.CLOSED,
     ]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        ("written", "by hand"),
+        ("queue", "nowhere", "bell", b"\xff"),
+        ("queue", "n:{m}:q:1:normal:many", "bell", "n:{m}:bell:1"),
+        ("queue", "n:{m}:q:1:normal:" + "9" * 5000, "bell", "n:{m}:bell:1"),
+        ("queue", "n:{m}:q:1:urgent:16", "bell", "n:{m}:bell:1"),
+        ("queue", "n:{m}:due", "bell", "n:{m}:bell:1", "id", "a", "tenant", TENANT),
+        ("queue", "n:{m}:q:1:normal:16", "bell", "n:{other}:bell:1", "id", "a"),
+    ],
+)
+def test_what_a_foreign_hand_has_parked_is_dropped_and_told(wire, fields):
+    told = []
+    park(wire, "a")
+    parked_id = wire.ask("XADD", wire.keys.parked, "*", *fields)
+    wire.ask("ZADD", wire.keys.later, 0, parked_id)
+    assert promote_ripe(wire.executor, view_of(wire), lambda *what: told.append(what)) == 1
+    assert told == [("parked_by_others", 1)]
+    assert wire.parked() == (0, 0)
+    assert wire.replies("a") == [], "a request that it names is not its to end"
+    wire.join()
+    assert [work.id for work in wire.take()] == ["a"]
+
+
+def test_a_name_that_is_no_entry_id_stops_no_promotion(wire):
+    park(wire, "a")
+    wire.ask("ZADD", wire.keys.later, 0, "nonsense")
+    assert promote_ripe(wire.executor, view_of(wire), tell_nobody) == 1
+    assert wire.parked() == (0, 0)

@@ -7,6 +7,7 @@ from batchfleet.wire.deployment import Deployment, VersionRecord
 from batchfleet.wire.keys import ModelKeys
 
 PATIENCE_MS = 10_000
+CONTACT_MS = PATIENCE_MS
 
 
 def announced(**states):
@@ -31,8 +32,21 @@ def test_a_version_that_is_loading_counts_and_a_refused_one_does_not():
 
 
 def test_loading_anew_for_longer_than_the_patience_abandons_nothing():
-    watch = UnservedWatch(PATIENCE_MS)
+    watch = UnservedWatch(PATIENCE_MS, CONTACT_MS)
     assert watch.observe(view_of(announced(v1="loading")), 0) == frozenset()
-    assert watch.observe(view_of(announced(v1="loading")), 3 * PATIENCE_MS) == frozenset()
-    assert watch.observe(view_of(announced(v1="refused")), 3 * PATIENCE_MS) == frozenset()
-    assert watch.observe(view_of(announced(v1="refused")), 4 * PATIENCE_MS) == {("m", "v1")}
+    assert watch.observe(view_of(announced(v1="loading")), PATIENCE_MS) == frozenset()
+    assert watch.observe(view_of(announced(v1="loading")), 2 * PATIENCE_MS) == frozenset()
+    assert watch.observe(view_of(announced(v1="refused")), 2 * PATIENCE_MS) == frozenset()
+    assert watch.observe(view_of(announced(v1="refused")), 3 * PATIENCE_MS) == {("m", "v1")}
+
+
+def test_a_gap_between_two_looks_begins_the_watch_anew():
+    """A worker may have served while the router was frozen."""
+    watch, unserved = UnservedWatch(PATIENCE_MS, contact_ms=1_000), view_of(announced())
+    assert watch.observe(unserved, 0) == frozenset()
+    thawed_ms = PATIENCE_MS + 1
+    assert watch.observe(unserved, thawed_ms) == frozenset()
+    looks = range(thawed_ms + 1_000, thawed_ms + PATIENCE_MS, 1_000)
+    assert {watch.observe(unserved, at) for at in looks} == {frozenset()}
+    assert watch.observe(unserved, thawed_ms + PATIENCE_MS) == {("m", "v1")}
+    assert watch.observe(unserved, thawed_ms + PATIENCE_MS + 1_001) == frozenset()
