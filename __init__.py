@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from .producer.async_client import AsyncClient
     from .producer.client import Client
     from .producer.result import Result
-    from .wire.errors import BatchfleetError, CallerError, FleetError, ModelError
+    from .wire.errors import (
+        BatchfleetError,
+        CallerError,
+        ErrorKind,
+        FleetError,
+        ModelError,
+        RequestError,
+    )
 
 __version__ = "0.1.0"
 
@@ -26,6 +33,8 @@ _HOMES = {
     "PredictContext": ".models.model",
     "Row": ".models.model",
     "BatchfleetError": ".wire.errors",
+    "ErrorKind": ".wire.errors",
+    "RequestError": ".wire.errors",
     "CallerError": ".wire.errors",
     "FleetError": ".wire.errors",
     "ModelError": ".wire.errors",
@@ -36,11 +45,13 @@ __all__ = [
     "BatchfleetError",
     "CallerError",
     "Client",
+    "ErrorKind",
     "FleetError",
     "Model",
     "ModelError",
     "PredictContext",
     "Prepared",
+    "RequestError",
     "Result",
     "Row",
     "__version__",

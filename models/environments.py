@@ -18,7 +18,7 @@ from pathlib import Path
 
 import orjson
 
-from ..wire.errors import StoreError
+from ..wire.errors import EnvironmentMissingError, StoreError
 from ..wire.names import shown
 from .files import FileEntry, is_intact, is_sha256
 
@@ -27,10 +27,6 @@ BUILD_TIMEOUT_S = 3600.0
 
 _STAMP = "batchfleet-environment.json"
 _PATH = re.compile(r"/[^\x00-\x1f\x7f]{1,511}")
-
-
-class EnvironmentMissingError(StoreError):
-    """A version's Python environment is not on this machine; the text says what to do."""
 
 
 def check_environment_name(name: str) -> str:

@@ -21,15 +21,11 @@ from ..models.store import Store
 from ..service.clock import Clock
 from ..service.settings import Settings
 from ..wire.codec import MSGPACK, encode_body
-from ..wire.errors import RequestError, StoreError, kind_of
+from ..wire.errors import RequestError, VersionRefusedError, kind_of
 from ..wire.inputs import encode_inputs
 
 # A file that somebody names on his own command line is his to run.
 _NAMED_BY_HAND = "any"
-
-
-class VersionRefusedError(StoreError):
-    """A version's own code, files or environment keep it from being loaded; the text says how."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,9 +95,7 @@ class AsyncClient:
             inputs: a text, a list of texts, an array (first axis = rows), or a mapping name →
                 array, list of numbers or list of texts. A list of numbers takes the datatype of the
                 model's signature; an array must have it.
-            fields: `id`, `version`, `parameters`, `outputs`, `priority`, `timeout_ms`,
-                `delay_ms`, `retries`, `result_ttl_ms`, `length`, `truncate`, `meta`, `traceparent`
-                and `accept`; `Options` explains each.
+            fields: the options of a request, such as `timeout_ms`; `Options` explains each.
 
         Raises:
             CallerError: `unknown_model`; `bad_inputs`; `too_large`; `bad_request`.

@@ -7,6 +7,8 @@
     │   └── ModelError     3xx    the model failed on it
     ├── SettingsError             a process was configured wrongly; it does not start
     ├── StoreError                a model folder is missing, changed or not as its manifest says
+    │   ├── EnvironmentMissingError   a version's Python environment is not on this machine
+    │   └── VersionRefusedError   a version's own code or files keep it from being loaded
     ├── ProtocolError             a peer (device process, server) spoke out of turn
     └── ServerError               the Redis server refused or could not be reached
 
@@ -113,6 +115,14 @@ class SettingsError(BatchfleetError):
 
 class StoreError(BatchfleetError):
     """A model version is missing, incomplete, changed, or not what its manifest says."""
+
+
+class EnvironmentMissingError(StoreError):
+    """A version's Python environment is not on this machine; the text says what to do."""
+
+
+class VersionRefusedError(StoreError):
+    """A version's own code, files or environment keep it from being loaded; the text says how."""
 
 
 class ProtocolError(BatchfleetError):

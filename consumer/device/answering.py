@@ -10,7 +10,7 @@ from ...wire.codec import MSGPACK, encode_body
 from ...wire.errors import ErrorKind, RequestError
 from ...wire.names import is_name
 from ...wire.tensors import encode_columns, encode_rows
-from .faults import leave, merge_row_errors, model_error
+from .faults import left_by, merge_row_errors, model_error
 from .lanes import Lane, OpenRequest
 from .preparing import refuse_unknown
 
@@ -90,8 +90,8 @@ def _postprocess(lane: Lane, outputs: Sequence[Any]) -> list[Any]:
             raise model_error(error, "postprocess", lane.logger) from error
         except Exception as error:  # noqa: BLE001  a model may raise anything; it becomes a typed error
             errors.append((at, model_error(error, "postprocess", lane.logger)))
-        except BaseException as error:  # noqa: BLE001  raised again
-            leave(error, "postprocess", lane.logger)
+        except BaseException as error:
+            raise left_by(error, "postprocess", lane.logger) from error
     if errors:
         raise merge_row_errors(errors)
     return rows

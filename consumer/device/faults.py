@@ -4,7 +4,7 @@ import re
 import sys
 import traceback
 from bdb import BdbQuit
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, cast
 
 from ...models.traces import with_own_frames
 from ...service.clock import Clock
@@ -23,14 +23,11 @@ class ModelLeftError(BaseException):
     """
 
 
-def leave(error: BaseException, stage: str, logger: Any) -> NoReturn:
-    """Tell which model, in which stage, is ending the device process, and let it.
-
-    Raises:
-        ModelLeftError: always.
-    """
-    logger.critical("model_left", stage=stage, exc_info=with_own_frames(error))
-    raise ModelLeftError(describe(error)) from error
+def left_by(error: BaseException, stage: str, logger: Any) -> ModelLeftError:
+    """What to raise where a model's code asks for the end; the log names the model and its line."""
+    if not isinstance(error, ModelLeftError):  # which the stage that a warm-up was in has told
+        logger.critical("model_left", stage=stage, exc_info=with_own_frames(error))
+    return ModelLeftError(describe(error))
 
 
 class FaultLog:

@@ -16,7 +16,7 @@ from ...wire.tensors import Column, check_columns, count_rows, decode_columns
 from ..protocol import Failure, Item
 from .faults import (
     failure_of,
-    leave,
+    left_by,
     merge_row_errors,
     model_error,
     preprocess_error,
@@ -189,8 +189,8 @@ def _preprocess_row(lane: Lane, row: Row) -> tuple[Any, int, int]:
         raise
     except Exception as error:  # a model may raise anything; all of it becomes a typed error
         raise preprocess_error(error, lane.logger, lane.fault_log) from error
-    except BaseException as error:  # noqa: BLE001  raised again
-        leave(error, "preprocess", lane.logger)
+    except BaseException as error:
+        raise left_by(error, "preprocess", lane.logger) from error
     _refuse_long(lane, length)
     return value, length, truncated
 

@@ -44,7 +44,7 @@ from ..protocol import (
 )
 from .answering import encode_answer, encode_together, output_bytes
 from .crew import Crew
-from .faults import ModelLeftError, failure_of, leave, merge_row_errors, request_error
+from .faults import failure_of, left_by, merge_row_errors, request_error
 from .fetching import fetch
 from .host import resident_bytes
 from .lanes import Lane, OpenRequest, RequestBook, RowInHand, take_all
@@ -206,18 +206,16 @@ class DeviceProcess:
         self._channel.wake()
 
     def _load(self, message: Load) -> None:
+        model, version = message.model, message.version
         try:
             lane, ready = load_lane(message, self._open_files, self._clock)
         except Exception as error:  # a model may raise anything; the version is refused for it
             shown = with_own_frames(error)
-            model, version = message.model, message.version
             self._logger.exception("load_failed", model=model, version=version, exc_info=shown)
             self._channel.send(Refused(message.lane, refusal(message, error)))
             return
-        except ModelLeftError:
-            raise
-        except BaseException as error:  # noqa: BLE001  raised again
-            leave(error, "load", self._logger.bind(model=message.model, version=message.version))
+        except BaseException as error:
+            raise left_by(error, "load", self._logger.bind(model=model, version=version)) from error
         self._lanes[message.lane] = lane
         if ready.curve and max(ms for _, _, ms in ready.curve) < QUICK_MS:
             self._quick_lanes.add(message.lane)

@@ -10,7 +10,7 @@ import numpy as np
 from ...models.model import PredictContext
 from ...models.stacking import stack_rows
 from ...wire.errors import ErrorKind, RequestError
-from .faults import is_memory_error, leave, model_error
+from .faults import is_memory_error, left_by, model_error
 from .lanes import Lane
 
 
@@ -81,8 +81,8 @@ def _run_in_halves(lane: Lane, batch: Batch) -> list[Any]:
             out_of_memory=is_memory_error(error),
             **({"reason": error.message} if isinstance(error, RequestError) else {}),
         )
-    except BaseException as error:  # noqa: BLE001  raised again
-        leave(error, "predict", lane.logger)
+    except BaseException as error:
+        raise left_by(error, "predict", lane.logger) from error
     # Outside of the handler: the exception's frames hold the failed batch's arrays.
     return _run_parts(lane, batch, half)
 

@@ -43,8 +43,10 @@ def dev(loaded: Loaded, *, source: str, port: int | None, as_json: bool, **given
 
     A private server, a router and a worker run behind it. Saving the file loads it anew, in a
     process of its own, which takes over once it is ready; an error is shown with your own trace,
-    and what served before goes on. breakpoint() stops at this terminal: time limits are lifted, so
-    take your time. debugpy works too; listen on another port after each change. Ctrl-C ends it all.
+    and what served before goes on. A ValueError of preprocess counts as the caller's fault: where
+    it was raised is told once, its trace with --log-level debug. breakpoint() stops at this
+    terminal: time limits are lifted, so take your time. debugpy works too; listen on another port
+    after each change. Ctrl-C ends it all.
     """
     path, class_name = split_class(source)
     named = {**given, "model": given["model"] or class_name or path.stem}

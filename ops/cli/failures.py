@@ -5,17 +5,17 @@ from typing import IO, Any
 
 import click
 
-from ...models.environments import EnvironmentMissingError
 from ...wire.errors import (
     BatchfleetError,
+    EnvironmentMissingError,
     ErrorKind,
     ProtocolError,
     RequestError,
     ServerError,
     SettingsError,
     StoreError,
+    VersionRefusedError,
 )
-from ..trying import VersionRefusedError
 
 _NAMES: tuple[tuple[type[BatchfleetError], str, str], ...] = (
     (SettingsError, "settings", "`batchfleet settings` lists all of them with their meaning"),

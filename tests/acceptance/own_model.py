@@ -5,12 +5,15 @@ from .measuring.company import alone_and_in_company, many_batch_sizes
 from .measuring.crowd import many_rows_among_singles, ten_models, two_models
 from .measuring.culprits import culprits_alone
 from .measuring.large import router_cpu_by_blob
+from .measuring.own_class import own_class_by_commands, two_environments
 from .measuring.promise import attempt
 
 
 def measure(*, quick):
     """All figures, the quickest first."""
     return [
+        *attempt("an own class by the commands", own_class_by_commands),
+        *attempt("packages that differ", two_environments),
         *attempt("the same row alone and in company", alone_and_in_company),
         *attempt("batches of many sizes", many_batch_sizes),
         *attempt("culprits alone", lambda: culprits_alone(quick=quick)),

@@ -1,7 +1,4 @@
-"""Every command of the contract on every broker: the in-memory twin, Valkey, Redis 7, a cluster.
-
-Accepting and finishing have `test_broker_requests.py`, taking has `test_broker_take.py`.
-"""
+"""Every command of the contract on every broker; accepting, finishing, taking have own files."""
 
 from concurrent.futures import ThreadPoolExecutor
 

@@ -170,7 +170,7 @@ def test_a_letter_is_replayed_once_and_under_another_id(wire):
     wire.open("a")
     (work,) = wire.take(wire.join("w1"))
     give_up(wire, work)
-    ((letter, _),) = wire.run(dead.letters(wire.keys, "+", 10))
+    ((letter, _),) = wire.ask("XRANGE", wire.keys.dead, "-", "+")
     fields = Request(id="a.r1", inputs=INPUTS).to_fields()
     again = dead.replay(wire.keys, TENANT, letter, fields)
     assert wire.run(again) not in (0, None)
@@ -183,7 +183,7 @@ def test_a_letter_stays_where_its_model_has_no_such_tenant(wire):
     wire.open("a")
     (work,) = wire.take(wire.join("w1"))
     give_up(wire, work)
-    ((letter, _),) = wire.run(dead.letters(wire.keys, "+", 10))
+    ((letter, _),) = wire.ask("XRANGE", wire.keys.dead, "-", "+")
     fields = Request(id="a.r1", inputs=INPUTS).to_fields()
     assert wire.run(dead.replay(wire.keys, "nobody", letter, fields)) is None
     assert wire.run(dead.count_letters(wire.keys)) == 1

@@ -251,7 +251,9 @@ def test_undeploy_leaves_nothing_but_what_was_published(
     cli("deploy", "set", "echo", "buckets=8,16")
     cli("undeploy", "echo")
     with client_of(redis_server) as client:
-        assert client.keys(f"{namespace}:*") == []
+        mark = ModelKeys(namespace, "echo").undeployed.encode()
+        assert client.keys(f"{namespace}:*") == [mark]
+        assert client.pttl(mark) > 0
     assert sorted(path.name for path in (store_path / "echo").iterdir()) == ["1"]
     assert "unknown_model" in cli("undeploy", "echo", exit_code=1).stderr
 

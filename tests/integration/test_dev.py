@@ -135,6 +135,19 @@ def test_breakpoints_stop_at_the_terminal(terminal, path):
         assert asked.result(PATIENCE_S).output == ["changed"]
 
 
+def test_a_file_that_is_gone_and_a_row_that_is_refused_are_told(terminal, path):
+    terminal.expect("shout/1 serves")
+    path.unlink()
+    terminal.expect("is gone\r\nwhat it last was goes on serving")
+    assert terminal.ask("a").output == ["A"]
+    path.write_text(SHOUT + "    def preprocess(self, row):\n        return int(row['text'])\n")
+    terminal.expect("shout/2 serves")
+    with pytest.raises(Exception, match="bad_inputs"):
+        terminal.ask("a")
+    terminal.expect("rows_refused")
+    terminal.expect(f"{path}:10")
+
+
 def test_ctrl_c_ends_everything(terminal):
     terminal.expect("shout/1 serves")
     family = psutil.Process(terminal.process.pid).children(recursive=True)

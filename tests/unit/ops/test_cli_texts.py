@@ -9,20 +9,23 @@ import pytest
 from rich.console import Console
 
 from batchfleet.ops.cli import answers
-from batchfleet.ops.cli.answers import describe_outputs, read_inputs, reply_json
+from batchfleet.ops.cli.answers import describe_outputs, read_inputs, reply_json, result_json
 from batchfleet.ops.cli.failures import explain
 from batchfleet.ops.cli.options import settings_of, split_version
 from batchfleet.ops.cli.requests import option_fields
 from batchfleet.ops.cli.status import render
 from batchfleet.ops.survey import FleetStatus, ModelStatus, read_worker
+from batchfleet.producer.result import Result
 from batchfleet.service.settings import SETTING_ROWS
 from batchfleet.wire.errors import (
     CallerError,
+    EnvironmentMissingError,
     ErrorKind,
     RequestError,
     ServerError,
     SettingsError,
     StoreError,
+    VersionRefusedError,
 )
 from batchfleet.wire.limits import INPUTS_BYTES_MAX
 from batchfleet.wire.reply import Reply
@@ -171,3 +174,26 @@ def test_a_worker_whose_loops_stand_still_is_complained_of():
     console = Console(width=200, file=StringIO())
     console.print(render(found))
     assert "m on w: stalled: intake m, keeper" in console.file.getvalue()
+
+
+def test_long_texts_are_cut_with_their_size():
+    (head, row) = describe_outputs({"x": ["a" * 3_000_000]})
+    assert head == "x  1 texts"
+    assert len(row) < 3000
+    assert row.endswith("…  (3000000 characters)")
+    assert describe_outputs({"x": ["short", b"raw"]})[1:] == ['  "short"', "  b'raw'"]
+
+
+def test_outputs_that_are_wanted_are_named_with_commas():
+    assert option_fields({"outputs": "a, b"}) == {"outputs": ["a", "b"]}
+
+
+def test_a_result_as_json_says_for_whom_it_is():
+    result = Result(Reply("a", "acme", "ok", "m", "1", {"text": ["x"]}))
+    assert result_json(result)["tenant"] == "acme"
+
+
+def test_what_a_model_lacks_is_no_fault_of_the_store():
+    for error in (VersionRefusedError("m/1: no"), EnvironmentMissingError("it needs env")):
+        assert "models list" not in explain(error)[1]
+    assert "models list" in explain(StoreError("there is no m/1"))[1]

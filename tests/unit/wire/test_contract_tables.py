@@ -46,7 +46,7 @@ def test_all_keys_of_a_model_share_one_hash_tag():
     for keys, tag in ((ModelKeys("bf", "m"), "{m}"), (ModelKeys("bf", "m", 1), "{m~1}")):
         made = [
             keys.tenants, keys.deploy, keys.due, keys.workers, keys.lost, keys.journal,
-            keys.control, keys.ingress("t"), keys.queue("1", "low", 16), keys.worker_stream("w"),
+            keys.ingress("t"), keys.queue("1", "low", 16), keys.worker_stream("w"),
             keys.worker("w"), keys.bell("1"), keys.worker_bell("w"), keys.tombstone("t", "a"),
             keys.reply("t", "a"), keys.channel("t", "0123456789"),
         ]  # fmt: skip
