@@ -84,6 +84,9 @@ class Limits:
         return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
 
 
+_DEFAULTS = Limits()
+
+
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
@@ -110,7 +113,7 @@ def check_limit(name: str, value: Any) -> Any:
         raise SettingsError(f"{name} is {shown(str(value))}, which is not a number")
     if not row.lowest <= value <= row.highest:
         raise SettingsError(f"{name} is {value}; it must lie in {row.lowest:g} to {row.highest:g}")
-    whole = isinstance(getattr(Limits(), name), int)
+    whole = isinstance(getattr(_DEFAULTS, name), int)
     if whole and value != int(value):
         raise SettingsError(f"{name} is {value}; it must be a whole number")
     return int(value) if whole else float(value)

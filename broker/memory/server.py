@@ -59,7 +59,7 @@ class MemoryServer:
         Returns:
             The wait, to be ended by `give_up` at its deadline; None where it is answered already.
         """
-        name, *args = [as_bytes(part) for part in command.parts]
+        name, *args = as_sent(command.parts)
         name = name.upper()
         with self._lock:
             answer = self._carry_out(command.script, name, args)
@@ -168,15 +168,14 @@ class MemoryServer:
         function = SCRIPTS.get(script.name)
         if function is None:
             raise refused(f"NOSCRIPT the twin has no script {script.name}")
-        flags = script.source.partition("\n")[0]
-        if self.is_full and "allow-oom" not in flags and "no-writes" not in flags:
+        if self.is_full and not _runs_when_full(script):
             raise refused("OOM command not allowed when used memory > 'maxmemory'.")
         count = int(args[1])
         keys, rest = args[2 : 2 + count], args[2 + count :]
         return function(self._call, keys, rest)
 
     def _call(self, *parts: Part) -> Any:
-        name, *args = [as_bytes(part) for part in parts]
+        name, *args = as_sent(parts)
         return self._run(name, args)
 
     def _info(self) -> bytes:
@@ -190,6 +189,24 @@ class MemoryServer:
             "aof_enabled:0",
         )
         return "\r\n".join(lines).encode()
+
+
+def _runs_when_full(script: Script) -> bool:
+    flags = script.source.partition("\n")[0]
+    return "allow-oom" in flags or "no-writes" in flags
+
+
+def as_sent(parts: Sequence[Part]) -> list[bytes]:
+    """The parts of a command as they go over the connection.
+
+    Raises:
+        TypeError: one of them cannot be sent.
+    """
+    # Nothing is called more often: what most parts are is seen without a call.
+    return [
+        part if type(part) is bytes else part.encode() if type(part) is str else as_bytes(part)
+        for part in parts
+    ]
 
 
 def as_bytes(part: Part) -> bytes:

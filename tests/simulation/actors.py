@@ -21,9 +21,11 @@ from .options import KEYS, TENANT
 from .witness import inputs_of
 from .world import Process, SteppedCondition
 
-_TICK_S = 0.35
+_TICK_S = 0.5
 _SEND_AGAIN_S = 0.3
+# A caller that is told of its answer does not wait so long.
 _POLL_S = 1.5
+_TOLD_SHARE = 0.8
 _REFUSALS_MAX = 4
 _CANCEL_SHARE = 0.02
 
@@ -171,7 +173,10 @@ class CallerActor(Process):
         self._executor = SimulatedBroker(server, self).connect("caller")
         self._is_sent = False
         self._refusals = 0
-        self.make_thread("caller", self, None).start()
+        self._thread = self.make_thread("caller", self, None)
+        if world.chance.random() < _TOLD_SHARE:
+            story.tell_caller = self._thread.wake
+        self._thread.start()
 
     def step(self):
         """Send, or look for the reply."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from batchfleet.broker.errors import RefusedError, UnreachableError
-from batchfleet.broker.memory.server import MemoryServer, as_bytes
+from batchfleet.broker.memory.server import MemoryServer, as_bytes, as_sent
 from batchfleet.wire.errors import ServerError
 
 from .world import Pauses, VirtualClock
@@ -60,15 +60,17 @@ class SimulatedServer:
 
     def carry_out(self, process, command):
         """The raw answer to a command; nil at once where it would wait."""
-        self.witness.before(command)
+        name = name_of(command)
+        self.witness.before(name)
         answers = []
         waiting = self.twin.ask(command, answers.append)
         if waiting is not None:
             self.twin.withdraw(waiting)
             self._put_to_sleep(process, command, waiting)
             return None
-        self.witness.after(process, command, answers[0])
-        self._wake_sleepers(command)
+        self.witness.after(process, name, command, answers[0])
+        if name in _WAKING and self._sleepers:
+            self._wake_sleepers(command)
         return answers[0]
 
     def _put_to_sleep(self, process, command, waiting):
@@ -76,7 +78,7 @@ class SimulatedServer:
         if thread is None or not process.is_alive:
             return
         thread.idle(waiting.deadline_ms - self.clock.monotonic_ms(), command)
-        parts = [as_bytes(part) for part in command.parts]
+        parts = as_sent(command.parts)
         if parts[0] == b"BLPOP":
             keys = parts[1:-1]
         else:
@@ -96,8 +98,6 @@ class SimulatedServer:
         return sleeper.is_ghost or sleeper.thread.sleeps_on is sleeper.command
 
     def _wake_sleepers(self, command):
-        if not self._sleepers or name_of(command) not in _WAKING:
-            return
         self._sleepers = [one for one in self._sleepers if self._sleeps(one)]
         added = as_bytes(command.parts[1]) if command.parts[0] == "XADD" else None
         woken = next((one for one in self._sleepers if self._is_served(one, added)), None)

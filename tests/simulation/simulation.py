@@ -175,6 +175,16 @@ class Simulation:
         self.world.tell("server", "memory is full")
         self.world.after(self.world.chance.uniform(100, 3_000), lambda: _set_free(twin))
 
+    def pause(self):
+        intake = self.world.chance.choice(("hold", "refuse"))
+        self.world.tell("server", f"intake: {intake}")
+        self._set_intake(intake)
+        self.world.after(self.world.chance.uniform(500, 5_000), lambda: self._set_intake("open"))
+
+    def _set_intake(self, intake):
+        change = {"intake": intake.encode()}
+        self.server.twin.ask(fleet.configure(KEYS, change, (), intake), lambda _: None)
+
     def join(self):
         if sum(actor.is_running for actor in self.consumers) < 4:
             self.start_consumer()
@@ -192,6 +202,7 @@ class Simulation:
         self.server.call_fault_share = 0.0
         self.server.away_until_ms = world.stalled_until_ms = 0.0
         self.server.twin.is_full = False
+        self._set_intake("open")
         self.server.pauses.end(world.now_ms)
         for actor in (*self.routers, *self.consumers):
             actor.frozen_until_ms = actor.cut_until_ms = 0.0
@@ -245,6 +256,7 @@ _FAULTS = (
     Simulation.server_stalled,
     Simulation.server_stalled,
     Simulation.memory_full,
+    Simulation.pause,
     Simulation.join,
     Simulation.join,
     Simulation.join_router,

@@ -2,18 +2,18 @@
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 
 from batchfleet.broker import fleet
 from batchfleet.broker.errors import RefusedError
 from batchfleet.broker.memory.database import SortedSet
-from batchfleet.broker.memory.server import as_bytes
+from batchfleet.broker.memory.server import as_sent
 from batchfleet.broker.memory.streams import Stream
 from batchfleet.wire.errors import ErrorKind
 from batchfleet.wire.reply import decode_reply
 
-from .connections import name_of
 from .device import answer_to
 from .options import KEYS, TENANT
 
@@ -24,6 +24,7 @@ _NOTICE_MS = 3_000.0
 _ENDS_PROCESSES = ("crash", "crash_early", "hang", "hang_early")
 _EXHAUSTED = ErrorKind.ATTEMPTS_EXHAUSTED.code
 _DEATHS = {ErrorKind.POISON.code, ErrorKind.TIME_LIMIT.code, _EXHAUSTED}
+_READS = frozenset(("SMEMBERS", "LRANGE", "GET", "INFO", "ZRANGE", "ZCARD", "HGETALL", "TIME"))
 _MOVES_ENTRIES = frozenset(("take", "recover", "bury", "leave", "retire", "finish", "retry"))
 
 
@@ -50,6 +51,7 @@ class Story:
     is_cancelled: bool = False
     starts: Counter = field(default_factory=Counter)  # of each row
     is_over: bool = False  # for its caller
+    tell_caller: Callable = bool  # called once it has ended; its caller sets it
 
 
 class Witness:
@@ -113,19 +115,18 @@ class Witness:
 
     # Commands.
 
-    def before(self, command):
+    def before(self, name):
         """A command is about to be carried out."""
-        if name_of(command) in ("finish", "retry", "bury", "leave"):
+        if name in ("finish", "retry", "bury", "leave"):
             self._owners = self.pending()
 
-    def after(self, process, command, raw):
+    def after(self, process, name, command, raw):
         """A command has been carried out."""
         if isinstance(raw, RefusedError):
             return
-        name = name_of(command)
         after = self._after.get(name)
         if after is not None:
-            parts = [as_bytes(part) for part in command.parts]
+            parts = as_sent(command.parts)
             keys_end = 3 + int(parts[2])
             after(process, parts[keys_end:], raw)
             self._check_replies(parts[3:keys_end])
@@ -133,7 +134,7 @@ class Witness:
             self._check_owners()
         if name == "ZRANGE":
             self._looks[process.name] = self._world.now_ms
-        if self.due().keys() != self._open.keys():
+        if name not in _READS and self.due().keys() != self._open.keys():
             self.violated(f"{name} has changed which requests are open")
 
     def _after_accept(self, _process, args, _raw):
@@ -184,6 +185,7 @@ class Witness:
         if len(items) != 1:
             self.violated(f"{story.id} ended with {len(items)} terminal items")
         story.reply, story.ended_ms = items[0], self._world.now_ms
+        story.tell_caller()
         reply = decode_reply(story.reply)
         self._world.tell("server", f"{story.id} ends: {reply.status} {reply.error or ''}")
         if (reply.id, reply.tenant) != (story.id, TENANT):
