@@ -165,9 +165,9 @@ def beat(
 
 
 def leave(keys: ModelKeys, worker: str) -> Command[bool]:
-    """Go by one's own will; peers recover what is left at once."""
-    script_keys = [keys.workers, keys.lost, keys.worker(worker), keys.worker_bell(worker)]
-    return call("leave", script_keys, [worker], bool)
+    """Go by one's own will; peers recover what is left at once. False where it was gone before."""
+    own = (keys.worker(worker), keys.worker_bell(worker))
+    return call("leave", [keys.workers, keys.lost, *own, keys.deploy], [worker], bool)
 
 
 def vanish(keys: ModelKeys, worker: str) -> list[Command[int]]:

@@ -2,10 +2,14 @@
 -- leave: a worker goes by its own will. What it may still hold is recovered by its peers from
 -- `lost` at once, without waiting for a lease.
 --
--- KEYS  1 workers   2 lost   3 hash of the worker   4 bell of the worker
+-- One that is not among the living any more was buried, and its hash tells peers what was in its
+-- device process; or a foreign hand removed `workers`, and only its own word says that it is lost.
+--
+-- KEYS  1 workers   2 lost   3 hash of the worker   4 bell of the worker   5 deploy
 -- ARGV  1 worker
 -- RESULT 1 left, 0 was gone already
 local left = redis.call('ZREM', KEYS[1], ARGV[1])
-if left == 1 then redis.call('SADD', KEYS[2], ARGV[1]) end
-redis.call('DEL', KEYS[3], KEYS[4])
+if redis.call('EXISTS', KEYS[5]) == 1 then redis.call('SADD', KEYS[2], ARGV[1]) end
+if left == 1 then redis.call('DEL', KEYS[3]) end
+redis.call('DEL', KEYS[4])
 return left

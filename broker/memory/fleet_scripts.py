@@ -40,10 +40,13 @@ def _announce(call: Call, announcement: bytes, args: Args) -> None:
 
 def leave(call: Call, keys: Keys, args: Args) -> Any:
     """A worker goes by its own will."""
-    left = call("ZREM", keys[0], args[0])
+    workers, lost, announcement, bell, record = keys
+    left = call("ZREM", workers, args[0])
+    if call("EXISTS", record):
+        call("SADD", lost, args[0])
     if left == 1:
-        call("SADD", keys[1], args[0])
-    call("DEL", keys[2], keys[3])
+        call("DEL", announcement)
+    call("DEL", bell)
     return left
 
 

@@ -86,3 +86,33 @@ def test_a_lost_worker_is_forgotten_once_nothing_is_pending(wire):
     assert lost(wire) == []
     assert wire.run(fleet.announcement(wire.keys, "w1")) == {}
     assert wire.settle(work, worker="w2").name == "ANSWERED"
+
+
+def test_who_was_buried_and_leaves_keeps_the_note_of_what_was_inside(wire):
+    wire.open("a")
+    wire.join()
+    wire.take()
+    assert wire.run(fleet.note_inside(wire.keys, "w1", [f"{TENANT}:a"])) == 1
+    wire.join("w2")
+    bury(wire, "w1")
+    assert not wire.run(fleet.leave(wire.keys, "w1"))
+    assert recover(wire) == [("a", 2, True)]
+
+
+def test_who_finds_itself_removed_says_that_it_is_lost(wire):
+    """A foreign hand removed the key of the living: nobody else would look for its entries."""
+    wire.open("a")
+    wire.join()
+    wire.take()
+    wire.ask("DEL", wire.keys.workers)
+    assert not wire.run(fleet.leave(wire.keys, "w1"))
+    wire.join("w2")
+    assert recover(wire) == [("a", 1, False)]
+    assert retire(wire)
+
+
+def test_leaving_a_model_that_is_not_deployed_any_more_makes_no_key(wire):
+    wire.join()
+    wire.ask("DEL", wire.keys.deploy)
+    wire.run(fleet.leave(wire.keys, "w1"))
+    assert wire.ask("EXISTS", wire.keys.lost) == 0
