@@ -58,7 +58,7 @@ WORKERS = [
         name="who leaves is not lost",
         breaks="a clean exit hands everything over",
         path="broker/lua/leave.lua",
-        before="if left == 1 then redis.call('SADD', KEYS[2], ARGV[1]) end\n",
+        before="if redis.call('EXISTS', KEYS[5]) == 1 then redis.call('SADD', KEYS[2], ARGV[1]) end\n",
         after="",
         tests=on_server(REQUESTS, "test_take_is_refused_for_a_worker_that_left"),
     ),
