@@ -6,6 +6,7 @@ from typing import Protocol
 
 from ..broker import later, requests
 from ..broker.commands import Command
+from ..broker.errors import UnusableKeyError
 from ..broker.interface import Executor
 from ..broker.later import Retried
 from ..broker.requests import Finished
@@ -82,7 +83,8 @@ class Settler:
                 del left[settled.held.number]
         except ServerError as error:
             return list(left.values()), error
-        return list(left.values()), None
+        # What is left now has a letter that could not be written: later it may.
+        return list(left.values()), _letterless(keys) if left else None
 
     def _divide(self, ended: Sequence[Ended]) -> tuple[list[Ended], list[tuple[Ended, int]]]:
         """What is over for good, and what runs again, with its pause."""
@@ -110,11 +112,7 @@ class Settler:
             outcomes = self._executor.run_all([finish, *worker.inside_note(keys)])[0]
             worker.context.faults.reach("worker.after_finish")
             for one, outcome in zip(ended[at : at + len(some)], outcomes, strict=True):
-                if outcome is Finished.KEPT:
-                    worker.context.events.emit(
-                        "request.letter_refused", model=keys.model, id=one.held.entry.id
-                    )
-                else:
+                if outcome is not Finished.KEPT:
                     yield one
             at += len(some)
 
@@ -130,3 +128,8 @@ class Settler:
             "request.retried", model=keys.model, attempt=held.entry.attempt, delay_ms=delay_ms
         )
         return True
+
+
+def _letterless(keys: ModelKeys) -> UnusableKeyError:
+    text = f"{keys.dead} takes no dead letters; their requests are not answered yet"
+    return UnusableKeyError("WRONGTYPE", text)

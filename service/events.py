@@ -134,12 +134,6 @@ EVENTS: dict[str, EventRow] = {
         "A request failed and runs again after a pause, as its caller asked.",
         ("model", "attempt", "delay_ms"),
     ),
-    "request.letter_refused": EventRow(
-        ERROR,
-        "The server would not take a dead letter; its request is not answered yet, and tried "
-        "again.",
-        ("model", "id"),
-    ),
     "request.no_worker": EventRow(
         WARNING,
         "Requests were answered `no_worker`: no live worker serves their version.",

@@ -58,8 +58,8 @@ WORKERS = [
         name="who leaves is not lost",
         breaks="a clean exit hands everything over",
         path="broker/lua/leave.lua",
-        before="if redis.call('EXISTS', KEYS[5]) == 1 then redis.call('SADD', KEYS[2], ARGV[1]) end\n",
-        after="",
+        before="then redis.call('SADD', KEYS[2], ARGV[1]) end",
+        after="then end",
         tests=on_server(REQUESTS, "test_take_is_refused_for_a_worker_that_left"),
     ),
     Mutant(

@@ -46,6 +46,31 @@ def wire():
         yield found
 
 
+def test_a_letter_that_cannot_be_written_is_an_error_to_wait_for(wire):
+    """Its request is neither answered nor ended; trying again at once would never end."""
+    watch = Watch()
+    wire.open("a", "b")
+    wire.join("w1")
+    poison, other = (
+        Held(number, work, Lane(1, "m", RECORD), Placement(1, 16), 0.0, deadline_ms=1e15)
+        for number, work in enumerate(wire.take("w1"))
+    )
+    kinds = {poison: ErrorKind.POISON, other: ErrorKind.MODEL_ERROR}
+    ended = [Ended(h, None, Failure(h.number, kind.code, "it", [])) for h, kind in kinds.items()]
+    wire.ask("SET", wire.keys.dead, "foreign")
+    settler = Settler(Teller(watch, wire.broker), wire.executor)
+    left, errors = settler.settle(ended)
+    assert ([one.held for one in left], [error.code for error in errors]) == (
+        [poison],
+        ["WRONGTYPE"],
+    )
+    assert (wire.replies("a"), len(wire.replies("b"))) == ([], 1)
+    assert wire.pending(wire.queue()) == 1
+    wire.ask("DEL", wire.keys.dead)
+    assert settler.settle(left) == ([], [])
+    assert decode_reply(wire.replies("a")[0]).error["name"] == "poison"
+
+
 @pytest.mark.parametrize("name", ["later", "parked"])
 def test_what_cannot_be_parked_is_answered_and_holds_up_nobody(wire, name):
     watch = Watch()
