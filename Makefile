@@ -23,7 +23,8 @@ TEXTS ?=
 export TEXTS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docs fault fault-all acceptance mutants sim bench-floor clean
+.PHONY: help setup demo test doc-commands check format docs fault fault-all acceptance mutants sim \
+  bench-floor clean
 
 help: ## Show this help
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,7 +50,10 @@ demo: setup ## Serve a real model and embed real text with it; TEXTS=all for all
 	$(BIN)/batchfleet demo
 
 test: setup ## Run the tests; TESTS=... narrows them down, WORKERS=... runs them side by side
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(TESTS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --ignore=tests/tidy --ignore=tests/documents $(TESTS)
+
+doc-commands: setup ## Run the commands and programs that README and documents show
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/documents
 
 check: setup ## Lint, format, types, layers and the rules of style
 	$(BIN)/ruff check .

@@ -68,6 +68,7 @@ def ring(call: Call, keys: Keys, args: Args) -> Any:
     except RefusedError:  # a foreign key in the place of the bell gives way
         call("DEL", keys[1])
         call("RPUSH", keys[1], "1")
+    call("PEXPIRE", keys[1], args[1])
     return 1
 
 

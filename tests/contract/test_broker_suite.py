@@ -370,6 +370,7 @@ def test_a_worker_joins_beats_and_leaves(wire):
     assert wire.run(fleet.announcement(keys, "w1")) == {"device": b"cpu", "room": b"4"}
     assert 0 < wire.ask("PTTL", keys.worker("w1")) <= TTL_MS
     wire.run(fleet.ring_worker(keys, "w1"))
+    assert wire.ask("PTTL", keys.worker_bell("w1")) > 0
     assert wire.run(fleet.leave(keys, "w1"))
     assert wire.run(fleet.living(keys)) == []
     assert wire.ask("EXISTS", keys.worker("w1"), keys.worker_bell("w1")) == 0

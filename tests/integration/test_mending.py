@@ -5,6 +5,7 @@ from support.fleet import check_all_ok, draft_of, running_fleet, until
 from support.server import running_server
 
 from batchfleet.ops import deployment
+from batchfleet.wire.reply import decode_reply
 
 MODEL = "m"
 AGAIN_S = 10
@@ -38,13 +39,14 @@ def lines(fleet):
 
 
 def answers(fleet):
-    """Whether a new request is answered; one that is lost with its stream is not waited for."""
+    """Whether a new request is run; one that is lost with its stream is not waited for."""
     stream = fleet.keys(MODEL).ingress("default")
     if not fleet.server.exists(stream):
         return False
     request_id = fleet.submit(MODEL)
     key = fleet.keys(MODEL).reply("default", request_id)
-    return fleet.server.blmove(key, key, 2, "LEFT", "LEFT") is not None
+    raw = fleet.server.blmove(key, key, 2, "LEFT", "LEFT")
+    return raw is not None and decode_reply(raw).status == "ok"
 
 
 def test_a_server_that_lost_everything_is_filled_again(fleet):

@@ -270,6 +270,7 @@ def test_a_work_stream_of_a_foreign_kind_is_answered_and_told_of(fleet):
         pipe.delete(normal).set(normal, "x").execute()
     assert fleet.ask(MODEL).error["name"] == "unavailable"
     assert fleet.ask(MODEL, priority="high").status == "ok"
+    until(lambda: router.events("stream.unusable"), "the router tells of it")
     fleet.server.delete(normal)
     until(lambda: fleet.server.exists(normal), "the stream is made anew")
     assert fleet.ask(MODEL).status == "ok"

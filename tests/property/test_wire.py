@@ -74,6 +74,8 @@ requests_here = st.builds(
     warnings=st.just(()),  # a caller sends none; reading adds them
     inputs_at=st.none(),
     inputs_bytes=st.none(),
+    delay_ms=optional(st.integers(0, limits.DELAY_MS_MAX)),
+    retries=optional(st.integers(0, limits.RETRIES_MAX)),
 )
 requests = st.builds(lambda request, place: request._replace(**place), requests_here, places)
 

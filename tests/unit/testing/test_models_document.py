@@ -41,7 +41,7 @@ def test_the_stacked_model_ignores_padding(shown):
 
 
 def test_the_signature_is_one_and_every_key_of_a_tensor_is_told(shown):
-    signature = read_signature(shown("signature = {")["signature"])
+    signature = read_signature(shown("class Score")["Score"].signature)
     assert (signature.inputs[0].shape, signature.inputs[0].highest) == ((-1, 2), 1)
     assert not signature.outputs[0].finite
     for key in ("name", "datatype", "shape", "range", "finite"):
