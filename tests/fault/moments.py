@@ -19,6 +19,7 @@ LONG_WORK = "!sleep:250"
 HEAVY_WORK = "!sleep:800"
 AFTERWARDS = 8
 LATE_BEAT = 30
+LATE_SWEEP = 10
 PACE_MS = 25
 
 # Point → (action, belongs to the quick part). `raise` stands where the server may fail; where no
@@ -80,7 +81,8 @@ def has_fired(program):
 
 def break_router(point, action, stage):
     """A router is struck while it shares the ingress with another one."""
-    victim = stage.victim("router", armed(point, action))
+    # The first sweep comes before it is ready.
+    victim = stage.victim("router", armed(point, action, LATE_SWEEP if "sweep" in point else 1))
     stage.fault(f"{point} {action}")
     stage.load.submit_until(lambda: has_fired(victim), f"{point} is reached", switch=WORK)
     if action == "stop":
