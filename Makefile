@@ -13,7 +13,8 @@ SERVER ?= valkey9
 QUICK ?=
 # `make test TESTS='tests/unit -k settings'`
 TESTS ?=
-WORKERS ?= 2
+# Tests wait more than they compute: three at a time keep two cores busy.
+WORKERS ?= 3
 # `make sim SEEDS=100 FIRST=1`; `make sim SEED=1234` prints what happens there.
 SEEDS ?= 2000
 FIRST ?= 1

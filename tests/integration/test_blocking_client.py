@@ -144,6 +144,8 @@ print(client.infer("m", "parent").text, flush=True)
 
 def test_interrupt_ends_a_waiting_call(redis_url, namespace, keys):
     script = f"""
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
 from batchfleet import Client
 with Client({redis_url!r}, namespace={namespace!r}, tenant="default") as client:
     try:
