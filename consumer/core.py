@@ -164,7 +164,7 @@ class Core:
         return [
             member(held.entry.tenant, held.entry.id)
             for held in self.held.values()
-            if held.lane.model == model and held.phase in (Phase.PREPARING, Phase.PREPARED)
+            if held.lane.model == model and held.is_inside
         ]
 
     def _least_virtual_ms(self) -> float:
@@ -195,7 +195,7 @@ class Core:
         once all of it is prepared: those who wait for it have waited for a lease already, and a
         second run for the rest of it would be one run more.
         """
-        if not self.suspects.is_inside and not self._is_occupied():
+        if not self.suspects.is_inside and not self.count_inside():
             if self._loading_lanes():
                 return []  # a version that crashes while it loads must not take them along
             group = self.suspects.admit()
@@ -204,10 +204,6 @@ class Core:
             return []
         run = self._start_prepared(now_ms) if self.running is None else None
         return [] if run is None else [run]
-
-    def _is_occupied(self) -> bool:
-        inside = (Phase.PREPARING, Phase.PREPARED)
-        return any(held.phase in inside for held in self.held.values())
 
     def _start_direct(self, now_ms: float) -> Message | None:
         """Prepare and run in one message, where nothing is gained by knowing lengths first."""
@@ -395,11 +391,10 @@ class Core:
 
     def expire(self, now_ms: float) -> tuple[list[Message], list[Ended]]:
         """Give up what is past its deadline and not on the device right now."""
-        on_device = self.running.requests if self.running is not None else frozenset()
         late = [
             held
             for held in self.held.values()
-            if held.deadline_ms < now_ms and held.number not in on_device
+            if held.deadline_ms < now_ms and held.number not in self._on_device
         ]
         text = "the deadline passed before it could run"
         return self._give_up(late, ErrorKind.DEADLINE_EXCEEDED, text)
@@ -411,15 +406,19 @@ class Core:
         failures = [Failure(held.number, kind.code, text, []) for held in some]
         return ([Drop(dropped)] if dropped else []), self.fail(failures)
 
+    @property
+    def _on_device(self) -> frozenset[int]:
+        """Numbers of the requests that run right now."""
+        return self.running.requests if self.running is not None else frozenset()
+
     def not_begun(self, model: str, taken_before_ms: float) -> list[str]:
         """Requests of a model held for a while and not run yet, as members of `due`."""
-        on_device = self.running.requests if self.running is not None else frozenset()
         return [
             member(held.entry.tenant, held.entry.id)
             for held in self.held.values()
             if held.lane.model == model
             and held.taken_ms < taken_before_ms
-            and held.number not in on_device
+            and held.number not in self._on_device
         ]
 
     def drop_closed(self, model: str, closed: Collection[str]) -> tuple[list[Message], list[Ended]]:
@@ -427,12 +426,11 @@ class Core:
 
         Their failures answer nobody: the gate is shut. They end the entries.
         """
-        on_device = self.running.requests if self.running is not None else frozenset()
         over = [
             held
             for held in self.held.values()
             if held.lane.model == model
-            and held.number not in on_device
+            and held.number not in self._on_device
             and member(held.entry.tenant, held.entry.id) in closed
         ]
         return self._give_up(over, ErrorKind.CANCELLED, "it is over")
@@ -451,7 +449,7 @@ class Core:
 
     def count_inside(self) -> int:
         """How many requests are in the device process."""
-        return sum(held.phase in (Phase.PREPARING, Phase.PREPARED) for held in self.held.values())
+        return sum(held.is_inside for held in self.held.values())
 
     def lose_device(self, kind: ErrorKind, message: str) -> list[Ended]:
         """The device process is gone: whatever was inside runs again, alone.
@@ -460,7 +458,7 @@ class Core:
         """
         self.device_up = False
         self.running = None
-        inside = [h for h in self.held.values() if h.phase in (Phase.PREPARING, Phase.PREPARED)]
+        inside = [held for held in self.held.values() if held.is_inside]
         if not inside:
             # Lanes are loaded in the order of their numbers: the first not ready was at it.
             for lane in self._loading_lanes()[:1]:

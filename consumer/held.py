@@ -70,6 +70,11 @@ class Held:
         self.device_ms = 0.0
 
     @property
+    def is_inside(self) -> bool:
+        """Whether the device process has it, and would take it along if it died."""
+        return self.phase in (Phase.PREPARING, Phase.PREPARED)
+
+    @property
     def is_elsewhere(self) -> bool:
         """Whether the inputs lie at a URL, from which the device process fetches them."""
         return self.entry.inputs_at not in (None, BLOB)

@@ -101,7 +101,7 @@ PROGRAM_MUTANTS = [
         name="suspects run beside others",
         breaks="a suspect has nothing beside it in the device process",
         path="consumer/core.py",
-        before="        if not self.suspects.is_inside and not self._is_occupied():\n",
+        before="        if not self.suspects.is_inside and not self.count_inside():\n",
         after="        if not self.suspects.is_inside:\n",
         tests=(f"{CORE}::test_a_recovered_suspect_waits_until_the_device_process_is_empty",),
     ),
