@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FUNCTION_LINES_MAX = 60
-FILE_LINES_MAX = 400
+FILE_LINES_MAX = 450
 FILE_LINES_WITH_REASON_MAX = 600
 PARAMETERS_MAX = 6
 REASON_WORDS_MIN = 3
