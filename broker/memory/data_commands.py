@@ -226,6 +226,11 @@ def _hget(database: Database, args: Args) -> bytes | None:
     return (database.find(args[0], Hash) or Hash()).get(args[1])
 
 
+def _hmget(database: Database, args: Args) -> list[bytes | None]:
+    found = database.find(args[0], Hash) or Hash()
+    return [found.get(name) for name in args[1:]]
+
+
 def _hexists(database: Database, args: Args) -> int:
     return int(args[1] in (database.find(args[0], Hash) or ()))
 
@@ -333,6 +338,7 @@ DATA_COMMANDS: Mapping[bytes, Handler] = {
     b"HSETNX": _hsetnx,
     b"HDEL": _hdel,
     b"HGET": _hget,
+    b"HMGET": _hmget,
     b"HEXISTS": _hexists,
     b"HGETALL": _hgetall,
     b"HINCRBY": _hincrby,

@@ -8,7 +8,7 @@ import orjson
 
 from ..commands import Part
 from ..errors import RefusedError, UnusableKeyError, refused
-from .script_calls import Args, Call, Keys, ScriptFunction, member_of
+from .script_calls import Args, Call, Keys, ScriptFunction, member_of, require_record
 
 # The life of workers.
 
@@ -90,10 +90,11 @@ def bury(call: Call, keys: Keys, args: Args) -> Any:
 
 def recover(call: Call, keys: Keys, args: Args) -> Any:
     """Take over entries that a lost worker had taken."""
-    workers, due, lost, announcement, stream = keys
-    worker, gone, count = args
+    workers, due, lost, announcement, stream, record = keys
+    worker, gone, count, *stamp = args
     if call("ZSCORE", workers, worker) is None:
         raise refused("FENCED the worker is not among the living")
+    require_record(call, record, stamp)
     if not call("SISMEMBER", lost, gone):
         return []
     pending = _pending_of(call, stream, gone, int(count))

@@ -16,6 +16,7 @@ from .script_calls import (
     member_of,
     now_ms,
     parked_entry,
+    require_record,
     ring_bell,
 )
 
@@ -34,9 +35,10 @@ def ripe(call: Call, keys: Keys, args: Args) -> Any:
 
 def promote(call: Call, keys: Keys, args: Args) -> Any:
     """Move parked requests to their queues."""
-    due, later, parked, *places = keys
+    due, later, parked, record, *places = keys
+    require_record(call, record, args[:2])
     outcomes = []
-    for at, parked_id in enumerate(args):
+    for at, parked_id in enumerate(args[2:]):
         outcome = _promote(call, (due, parked), parked_id, places[2 * at : 2 * at + 2])
         if outcome != b"STALE":
             with suppress(RefusedError):  # it is no entry id

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..commands import Part
-from ..errors import RefusedError, UnusableKeyError
+from ..errors import RefusedError, UnusableKeyError, refused
 
 Call = Callable[..., Any]
 """`redis.call`: runs one command of the database that the script was called on."""
@@ -18,6 +18,20 @@ def member_of(fields: Sequence[bytes]) -> bytes:
     """How an entry's request is named in `due`; the router writes id first, tenant second."""
     request_id, tenant = (fields[at] if len(fields) > at else b"" for at in (1, 3))
     return tenant + b":" + request_id
+
+
+def require_record(call: Call, record: bytes, stamp: Args) -> None:
+    """Pass where the deploy record has this epoch and nonce.
+
+    Raises:
+        StaleRecordError: it is another by now, or gone.
+    """
+    try:
+        stable, epoch, nonce = call("HMGET", record, "stable", "epoch", "nonce")
+    except UnusableKeyError:
+        stable = None
+    if stable is None or [epoch or b"0", nonce or b""] != list(stamp):
+        raise refused("STALE the deploy record is another by now")
 
 
 def now_ms(call: Call) -> int:

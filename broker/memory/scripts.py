@@ -26,6 +26,7 @@ from .script_calls import (
     is_mine,
     member_of,
     now_ms,
+    require_record,
     ring_bell,
 )
 
@@ -136,13 +137,14 @@ class _Accept:
 def accept(call: Call, keys: Keys, args: Args) -> Any:
     """Turn ingress entries into open requests, or refuse them."""
     ingress, queues, items = keys[0], int(args[1]), int(args[2])
+    require_record(call, keys[4], args[5:7])
     work = _Accept(call, keys, args)
     outcomes: list[bytes] = []
     over: list[bytes] = []
-    at, key = 5, 4 + 2 * queues
+    at, key = 7, 5 + 2 * queues
     for _ in range(items):
         end = at + 8 + int(args[at + 7])
-        queue = 2 + 2 * int(args[at + 2])
+        queue = 3 + 2 * int(args[at + 2])
         outcome = work.outcome(keys[key : key + 2], args[at:end], keys[queue : queue + 2])
         if outcome in _OVER:
             over.append(args[at])
@@ -224,9 +226,10 @@ def take(call: Call, keys: Keys, args: Args) -> Any:
     """Hand waiting entries to a live worker, as many rows as it has room for."""
     if call("ZSCORE", keys[0], args[0]) is None:
         raise refused("FENCED the worker is not among the living")
+    require_record(call, keys[3], args[4:6])
     work = _Take(call, keys, args)
     taken = []
-    for stream in keys[3:]:
+    for stream in keys[4:]:
         if not work.has_room:
             break
         entries = work.read(stream)

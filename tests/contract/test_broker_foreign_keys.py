@@ -167,7 +167,7 @@ def test_what_a_foreign_hand_has_parked_spoils_only_itself(wire, fields):
         item if item is not foreign else item._replace(queue=wire.queue(), bell=wire.bell)
         for item in items
     ]
-    outcomes = wire.run(later.promote(wire.keys, placed))
+    outcomes = wire.run(later.promote(wire.keys, wire.stamp(), placed))
     assert [outcome for item, outcome in zip(items, outcomes, strict=True) if item is foreign] == [
         Promoted.CLOSED
     ]

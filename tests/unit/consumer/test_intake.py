@@ -12,6 +12,7 @@ from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.held import Lane
 from batchfleet.consumer.intake import Intake, Offer
 from batchfleet.service.fault_points import FaultPoints
+from batchfleet.wire.deployment import Stamp
 
 
 class Desk:
@@ -20,6 +21,7 @@ class Desk:
     name = "buried"
     taking = True
     doubts = 0
+    stamp = Stamp(1, "n")
 
     def __init__(self, on_offer):
         self.stopping = threading.Event()
@@ -28,7 +30,7 @@ class Desk:
 
     def offer(self, model, *, wait):  # noqa: ARG002 - the port's shape
         self._on_offer()
-        return Offer([(Lane(1, model, RECORD), 8)], crowded=False)
+        return Offer([(Lane(1, model, RECORD), 8)], crowded=False, stamp=self.stamp)
 
     def inside_note(self, _):
         return []
@@ -80,7 +82,11 @@ def test_a_doubt_of_anybodys_makes_intake_look_at_what_is_pending(doubts):
     with wired(MemoryBroker(MemoryServer()), "n") as wire, watched_loop() as loop:
         wire.join()
         wire.open("lost")
-        wire.run(requests.take(wire.keys, "w1", RECORD, fleet.queue_streams(wire.keys, RECORD), 9))
+        wire.run(
+            requests.take(
+                wire.keys, "w1", wire.stamp(), RECORD, fleet.queue_streams(wire.keys, RECORD), 9
+            )
+        )
         desk = Holder(over, 2, lambda _: None)
         desk.doubts = doubts
         Intake(desk, wire.keys, wire.executor, over, loop, FaultPoints()).run()

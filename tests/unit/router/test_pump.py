@@ -21,6 +21,7 @@ class Handled:
     def handle(self, tenant, entries):
         assert tenant == TENANT
         self.entries += [entry for entry, _ in entries]
+        return True
 
 
 @pytest.fixture
