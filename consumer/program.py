@@ -21,6 +21,7 @@ from ..service.lifecycle import StopSignal, Thread
 from ..service.outage import Outage
 from ..service.settings import Settings
 from ..service.watchdog import Watchdog
+from ..wire.announcements import worker_announcement
 from ..wire.deployment import Deployment, Stamp, VersionRecord
 from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys
@@ -297,8 +298,7 @@ class Keeper:
         states = {lane.version: _lane_state(lane) for lane in lanes}
         return {
             "lanes": orjson.dumps(states).decode(),
-            "epoch": str(stamp.epoch),
-            "nonce": stamp.nonce,
+            **worker_announcement(stamp),
             "device": self._context.settings.device,
             "stalled": ", ".join(self._context.watchdog.stalled),
             "host": socket.gethostname(),

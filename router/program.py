@@ -25,6 +25,7 @@ from ..wire.keys import ModelKeys
 from .admission import Situation
 from .mending import Mending
 from .pace import Pace
+from .presence import Presence
 from .pump import BLOCK_MS, STREAMS_MAX, Pump, PumpDesk, PumpStep
 from .sweeping import answer_abandoned, promote_ripe, remove_buckets, sweep_overdue
 from .view import FleetView, ModelView, UnservedWatch, read_view, reread
@@ -81,6 +82,7 @@ class RouterProgram:
         self._watch = UnservedWatch(
             settings.no_worker_ms, _CONTACT_REFRESHES * settings.refresh_ms + _SLOW_LOOK_MS
         )
+        self._presence = Presence(settings.namespace, self._name, settings.refresh_ms)
         self._mending = Mending(events, lambda: token_hex(4))
         self._pumps: dict[PumpGroup, tuple[Thread, threading.Event]] = {}
         self._refresh_now = threading.Event()
@@ -108,6 +110,7 @@ class RouterProgram:
                     stop.wait(_SWEEP_MS / 1000)
         finally:
             self.stop_pumps()
+            self._withdraw(executor)
             executor.close()
         self._events.emit("router.stopped")
         if self._failure is not None:
@@ -181,6 +184,22 @@ class RouterProgram:
         }
         self._take_over(view)
         self._match_pumps(stop)
+        self._tell_presence(executor)
+
+    def _tell_presence(self, executor: Executor) -> None:
+        stamps = {name: model.deployment.stamp for name, model in self._view.models.items()}
+        try:
+            self._presence.announce(executor, stamps)
+        except (UnusableKeyError, UnwritableError) as error:
+            self._watchdog.outage.begins(error)
+
+    def _withdraw(self, executor: Executor) -> None:
+        if self._watchdog.outage.is_on:
+            return  # nobody is told, and a stop must not wait for it
+        try:
+            self._presence.withdraw(executor)
+        except ServerError as error:
+            self._watchdog.outage.begins(error)
 
     def _accepted(self, keys: ModelKeys) -> int:
         """Requests of a model that this router has accepted so far."""

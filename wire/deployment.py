@@ -321,6 +321,14 @@ class Stamp(NamedTuple):
     epoch: int = 0
     nonce: str = ""
 
+    @staticmethod
+    def from_wire(epoch: bytes | None, nonce: bytes | None) -> "Stamp | None":
+        """Read one out of a hash; None where there is none that any program could act on."""
+        try:
+            return Stamp(_epoch(epoch or b"0"), _nonce(nonce or b""))
+        except SettingsError:
+            return None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
