@@ -22,9 +22,10 @@ def announce_router(namespace: str, router: str, announcement: bytes, ttl_ms: in
     return plain(as_is, "SET", router_key(namespace, router), announcement, "PX", ttl_ms)
 
 
-def renew_router(namespace: str, router: str, ttl_ms: int) -> Command[bool]:
-    """Let what a router has said live on; False where it is gone, and has to be written again."""
-    return plain(bool, "PEXPIRE", router_key(namespace, router), ttl_ms)
+def renew_router(namespace: str, router: str, ttl_ms: int) -> list[Command[int]]:
+    """Let what a router has said live on; the first answer is how many bytes there are of it."""
+    key = router_key(namespace, router)
+    return [plain(int, "STRLEN", key), plain(int, "PEXPIRE", key, ttl_ms)]
 
 
 def enlist_router(namespace: str, router: str) -> list[Command[int]]:

@@ -8,8 +8,9 @@ import orjson
 
 from ..broker import announcing, fleet, requests
 from ..broker.blocking import BlockingExecutor
+from ..broker.errors import UnusableKeyError
 from ..wire.deployment import Deployment, Stamp, VersionRecord
-from ..wire.errors import SettingsError
+from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys
 
 
@@ -110,9 +111,17 @@ def read_routers(
     Raises:
         ServerError: the server failed.
     """
-    names = executor.run(announcing.router_names(namespace))
-    found = executor.run_all([announcing.router_stamps(namespace, name) for name in names])
-    return dict(zip(names, found, strict=True))
+    try:
+        names = executor.run(announcing.router_names(namespace))
+    except UnusableKeyError:  # until a router makes it anew
+        names = []
+    found = executor.run_each([announcing.router_stamps(namespace, name) for name in names])
+    # What a foreign hand has put in the place of its announcement is no sign of a router.
+    signs = [None if isinstance(one, UnusableKeyError) else one for one in found]
+    for sign in signs:
+        if isinstance(sign, ServerError):
+            raise sign
+    return dict(zip(names, signs, strict=True))
 
 
 def forget_routers(executor: BlockingExecutor, namespace: str, silent: Collection[str]) -> None:

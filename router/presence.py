@@ -1,6 +1,7 @@
 """Presence: a router tells that it is there, and by which deploy records it acts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..broker import announcing
 from ..broker.errors import UnusableKeyError
@@ -32,22 +33,19 @@ class Presence:
         Raises:
             ServerError: the server failed; the next call tells it whole.
         """
-        namespace, router, ttl_ms = self._namespace, self._router, self._ttl_ms
         if self._told is None:
             self._prune(executor)
+        namespace, router, ttl_ms = self._namespace, self._router, self._ttl_ms
         said, told = router_announcement(stamps), self._told
         self._told = None
-        whole = announcing.announce_router(namespace, router, said, ttl_ms)
-        renewal = announcing.renew_router(namespace, router, ttl_ms)
         enlist = announcing.enlist_router(namespace, router)
-        news, listed, *_ = executor.run_each([whole if said != told else renewal, *enlist])
-        for answer in (news, listed):
-            if isinstance(answer, ServerError) and not isinstance(answer, UnusableKeyError):
-                raise answer
-        if news is False:  # this process was frozen for as long as that
-            executor.run(whole)
+        renew = announcing.renew_router(namespace, router, ttl_ms)
+        listed, _, size, _ = _checked(executor.run_each([*enlist, *renew]))
         if isinstance(listed, UnusableKeyError):  # a foreign key, which gives way
             executor.run_all([announcing.forget_names(namespace), *enlist])
+        # It may have expired while this process was frozen, or been written by others.
+        if said != told or size != len(said):
+            executor.run(announcing.announce_router(namespace, router, said, ttl_ms))
         self._told = said
 
     def withdraw(self, executor: Executor) -> None:
@@ -65,9 +63,24 @@ class Presence:
             names = executor.run(announcing.router_names(self._namespace))
         except UnusableKeyError:
             return
-        found = executor.run_each(
-            [announcing.router_stamps(self._namespace, name) for name in names]
-        )
-        silent = [name for name, stamps in zip(names, found, strict=True) if stamps is None]
+        looks = [announcing.router_stamps(self._namespace, name) for name in names]
+        found = _checked(executor.run_each(looks))
+        silent = [
+            name
+            for name, stamps in zip(names, found, strict=True)
+            if not isinstance(stamps, Mapping)
+        ]
         if silent:
             executor.run(announcing.prune_names(self._namespace, silent))
+
+
+def _checked(answers: Sequence[Any]) -> Sequence[Any]:
+    """Answers without an error but for keys of a foreign kind.
+
+    Raises:
+        ServerError: the server failed.
+    """
+    for answer in answers:
+        if isinstance(answer, ServerError) and not isinstance(answer, UnusableKeyError):
+            raise answer
+    return answers

@@ -110,6 +110,10 @@ def _set(database: Database, args: Args) -> bytes:
     return b"OK"
 
 
+def _strlen(database: Database, args: Args) -> int:
+    return len(database.find(args[0], Text) or b"")
+
+
 def _getrange(database: Database, args: Args) -> bytes:
     found = database.find(args[0], Text)
     first, last = _whole(args[1]), _whole(args[2])
@@ -322,6 +326,7 @@ DATA_COMMANDS: Mapping[bytes, Handler] = {
     b"SPUBLISH": _publish,
     b"GET": _get,
     b"SET": _set,
+    b"STRLEN": _strlen,
     b"GETRANGE": _getrange,
     b"RPUSH": _rpush,
     b"LLEN": _llen,
