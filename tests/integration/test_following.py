@@ -4,6 +4,7 @@ import json
 import signal
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from support.fleet import check_all_ok, draft_of, running_fleet, until
@@ -19,7 +20,9 @@ MANY_TRIES = 200
 
 @pytest.fixture
 def fleet(redis_server, namespace, tmp_path):
-    with running_fleet(redis_server, namespace, tmp_path / "fleet", lease_ms=1000, beat_ms=250) as found:
+    with running_fleet(
+        redis_server, namespace, tmp_path / "fleet", lease_ms=1000, beat_ms=250
+    ) as found:
         yield found
 
 
@@ -83,7 +86,7 @@ def is_accepted(fleet, request_id):
     return until(seen, f"{request_id} was read") is True
 
 
-def pause_and_resume(fleet, cli, tries, *wait):
+def check_pause_and_resume(fleet, cli, tries, *wait):
     with load(fleet):
         for _ in range(tries):
             cli("pause", MODEL, "--refuse", *wait)
@@ -96,12 +99,12 @@ def pause_and_resume(fleet, cli, tries, *wait):
 @pytest.mark.parametrize("wait", [(), ("--wait", "0")], ids=["wait", "no-wait"])
 def test_the_next_request_after_a_pause_is_refused_and_after_its_end_accepted(served, cli, wait):
     """Also where nobody waits: what a router does by an older record is refused."""
-    pause_and_resume(served, cli, TRIES, *wait)
+    check_pause_and_resume(served, cli, TRIES, *wait)
 
 
 @pytest.mark.slow
 def test_no_request_is_accepted_after_a_pause_in_many_tries(served, cli):
-    pause_and_resume(served, cli, MANY_TRIES, "--wait", "5")
+    check_pause_and_resume(served, cli, MANY_TRIES, "--wait", "5")
 
 
 def test_limits_hold_for_the_next_request(served, cli):
@@ -190,6 +193,40 @@ def test_a_frozen_router_is_named_then_left_out_and_does_no_harm(served, cli):
     assert name in names(told, "router")
     assert told["followed"]
     check_all_ok(served.replies(MODEL, served.submit_all(MODEL, [{}] * 100)))
+
+
+def is_stopped(program):
+    stat = Path(f"/proc/{program.pid}/stat").read_text()
+    return stat.rpartition(")")[2].split()[0] == "T"
+
+
+@pytest.mark.parametrize("commands", [["pause"], ["resume", "pause"]], ids=["once", "twice"])
+def test_a_router_that_wakes_up_just_before_it_accepts_reads_the_record_again(fleet, cli, commands):
+    """What it was about to do was right when it fell asleep."""
+    fleet.deploy(draft_of("echo", MODEL))
+    router = fleet.start("router", faults="router.before_accept=stop@1").wait_until_ready()
+    fleet.wait_routed(MODEL)
+    request_id = fleet.submit(MODEL)
+    until(lambda: is_stopped(router), "it stands before accept")
+    for command in commands:
+        cli(command, MODEL, *(["--refuse"] if command == "pause" else []), "--wait", "0")
+    router.signal(signal.SIGCONT)
+    assert error_of(fleet.reply(MODEL, request_id)) == "unavailable"
+    assert fleet.runs(MODEL) == 0
+
+
+def test_a_router_that_wakes_up_in_another_life_of_the_model_accepts_by_its_record(fleet, cli):
+    keys = fleet.deploy(draft_of("echo", MODEL))
+    router = fleet.start("router", faults="router.before_accept=stop@1").wait_until_ready()
+    fleet.wait_routed(MODEL)
+    large = fleet.submit(MODEL, "x" * 2_000)
+    until(lambda: is_stopped(router), "it stands before accept")
+    cli("undeploy", MODEL, "--force", "--wait", "0")
+    fleet.deploy_record(MODEL, fleet.store.manifest(MODEL, "1").record())
+    cli("deploy", "set", MODEL, "max_request_bytes=1000", "--wait", "0")
+    router.signal(signal.SIGCONT)
+    assert error_of(fleet.reply(MODEL, large)) == "too_large"
+    assert fleet.server.zcard(keys.due) == 0
 
 
 def test_a_frozen_worker_is_named_then_left_out_and_takes_nothing(served, cli):
