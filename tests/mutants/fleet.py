@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant, on_server, on_twin
 
 REQUESTS, TAKE, RECOVERY = "test_broker_requests", "test_broker_take", "test_broker_recovery"
+STALE = "test_broker_stale"
 INTERLEAVINGS, LATER_ON = "test_interleavings", "test_interleavings_later"
 
 WORKERS = [
@@ -111,6 +112,49 @@ WORKERS = [
         before="KEYS[i], group, '0', 'MKSTREAM'",
         after="KEYS[i], group, '$', 'MKSTREAM'",
         tests=on_server(INTERLEAVINGS, "test_what_lay_there_before_its_group_is_handed_out"),
+    ),
+]
+
+RECORDS = [
+    Mutant(
+        name="accept by an old record",
+        breaks="a router that was frozen accepts and refuses nothing by a record that is over",
+        path="broker/lua/accept.lua",
+        before="(record[2] or '0') ~= ARGV[6] or (record[3] or '') ~= ARGV[7] then",
+        after="false then",
+        tests=on_server(STALE, "test_nothing_is_accepted_by_an_old_record"),
+    ),
+    Mutant(
+        name="accept looks at the epoch alone",
+        breaks="an epoch comes a second time after a model was taken out of service",
+        path="broker/lua/accept.lua",
+        before=" or (record[3] or '') ~= ARGV[7] then",
+        after=" then",
+        tests=on_server(STALE, "test_nothing_is_refused_by_an_old_record"),
+    ),
+    Mutant(
+        name="take by an old record",
+        breaks="a worker that was frozen takes nothing that is on hold or another version's by now",
+        path="broker/lua/take.lua",
+        before="(record[2] or '0') ~= ARGV[5] or (record[3] or '') ~= ARGV[6] then",
+        after="false then",
+        tests=on_server(STALE, "test_nothing_is_taken_by_an_old_record"),
+    ),
+    Mutant(
+        name="recover by an old record",
+        breaks="a worker that was frozen takes nothing over by a record that is over",
+        path="broker/lua/recover.lua",
+        before="(record[2] or '0') ~= ARGV[4] or (record[3] or '') ~= ARGV[5] then",
+        after="false then",
+        tests=on_server(STALE, "test_nothing_is_taken_over_by_an_old_record"),
+    ),
+    Mutant(
+        name="promote by an old record",
+        breaks="nothing is placed where nobody reads any more",
+        path="broker/lua/promote.lua",
+        before="(record[2] or '0') ~= ARGV[1] or (record[3] or '') ~= ARGV[2] then",
+        after="false then",
+        tests=on_server(STALE, "test_nothing_is_promoted_by_an_old_record"),
     ),
 ]
 
@@ -236,4 +280,4 @@ TWIN = [
     ),
 ]
 
-FLEET_MUTANTS = [*WORKERS, *LATER, *TWIN]
+FLEET_MUTANTS = [*WORKERS, *RECORDS, *LATER, *TWIN]
