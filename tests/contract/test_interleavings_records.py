@@ -7,7 +7,7 @@ did meanwhile, and its next command.
 import pytest
 from support.broker_wire import RECORD, TENANT
 
-from batchfleet.broker import fleet
+from batchfleet.broker import fleet, requests
 from batchfleet.broker.errors import StaleRecordError
 from batchfleet.broker.requests import Accepted
 from batchfleet.ops import deployment
@@ -106,3 +106,15 @@ def test_a_worker_that_slept_takes_nothing_of_a_version_that_was_redeployed(wire
         wire.take(stamp=seen)
     assert wire.pending(wire.queue()) == 0
     assert [work.id for work in wire.take()] == ["a"]
+
+
+def test_a_worker_that_slept_through_a_pause_takes_nothing_over(wire, operator):
+    wire.open("a")
+    wire.take(wire.join("gone"))
+    wire.join("heir")
+    wire.run(fleet.leave(wire.keys, "gone"))
+    seen = wire.stamp()
+    deployment.set_intake(operator, "m", "hold")
+    with pytest.raises(StaleRecordError):
+        wire.run(requests.recover(wire.keys, "heir", seen, "gone", wire.queue(), 10))
+    assert wire.run(requests.reread_work(wire.queue(), "heir", "0", 10)) == []

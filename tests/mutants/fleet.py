@@ -3,7 +3,7 @@
 from tests.mutants.mutant import Mutant, on_server, on_twin
 
 REQUESTS, TAKE, RECOVERY = "test_broker_requests", "test_broker_take", "test_broker_recovery"
-STALE = "test_broker_stale"
+RECORDS_ON = "test_interleavings_records"
 INTERLEAVINGS, LATER_ON = "test_interleavings", "test_interleavings_later"
 
 WORKERS = [
@@ -122,7 +122,7 @@ RECORDS = [
         path="broker/lua/accept.lua",
         before="(record[2] or '0') ~= ARGV[6] or (record[3] or '') ~= ARGV[7] then",
         after="false then",
-        tests=on_server(STALE, "test_nothing_is_accepted_by_an_old_record"),
+        tests=on_server(RECORDS_ON, "test_a_router_that_slept_through_a_pause_accepts_nothing"),
     ),
     Mutant(
         name="accept looks at the epoch alone",
@@ -130,7 +130,9 @@ RECORDS = [
         path="broker/lua/accept.lua",
         before=" or (record[3] or '') ~= ARGV[7] then",
         after=" then",
-        tests=on_server(STALE, "test_nothing_is_refused_by_an_old_record"),
+        tests=on_server(
+            RECORDS_ON, "test_a_router_that_slept_through_a_redeployment_accepts_nothing"
+        ),
     ),
     Mutant(
         name="take by an old record",
@@ -138,7 +140,7 @@ RECORDS = [
         path="broker/lua/take.lua",
         before="(record[2] or '0') ~= ARGV[5] or (record[3] or '') ~= ARGV[6] then",
         after="false then",
-        tests=on_server(STALE, "test_nothing_is_taken_by_an_old_record"),
+        tests=on_server(RECORDS_ON, "test_a_worker_that_slept_through_a_pause_takes_nothing"),
     ),
     Mutant(
         name="recover by an old record",
@@ -146,7 +148,7 @@ RECORDS = [
         path="broker/lua/recover.lua",
         before="(record[2] or '0') ~= ARGV[4] or (record[3] or '') ~= ARGV[5] then",
         after="false then",
-        tests=on_server(STALE, "test_nothing_is_taken_over_by_an_old_record"),
+        tests=on_server(RECORDS_ON, "test_a_worker_that_slept_through_a_pause_takes_nothing_over"),
     ),
     Mutant(
         name="promote by an old record",
@@ -154,7 +156,9 @@ RECORDS = [
         path="broker/lua/promote.lua",
         before="(record[2] or '0') ~= ARGV[1] or (record[3] or '') ~= ARGV[2] then",
         after="false then",
-        tests=on_server(STALE, "test_nothing_is_promoted_by_an_old_record"),
+        tests=on_server(
+            RECORDS_ON, "test_a_router_that_slept_promotes_nothing_where_a_version_was_withdrawn"
+        ),
     ),
 ]
 
