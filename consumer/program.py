@@ -142,6 +142,9 @@ class Keeper:
         Raises:
             DeniedError: the server does not let us in.
         """
+        if self._worker.wants_records.is_set():
+            self._worker.wants_records.clear()
+            self._next_refresh_ms = 0.0
         if self._loop.delay_s() == 0:
             self._ask_server()
         self._worker.watch_limits()
@@ -199,10 +202,9 @@ class Keeper:
 
     def _ask_server(self) -> None:
         now_ms, loop = self._worker.now_ms(), self._loop
-        is_due = now_ms >= self._next_refresh_ms or self._worker.wants_records.is_set()
+        is_due = now_ms >= self._next_refresh_ms
         try:
             if is_due:
-                self._worker.wants_records.clear()
                 self._refresh(self._executor)
                 self._next_refresh_ms = now_ms + self._context.settings.refresh_ms
             self._recovery.tick(self._deployments, list(self._lanes.values()))
