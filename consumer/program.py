@@ -108,6 +108,7 @@ class Keeper:
         self._closed = ClosedWatch(worker, self._executor, self._context.settings.namespace)
         self._deployments: dict[str, Deployment] = {}
         self._next_refresh_ms = 0.0
+        self._refreshed_ms = 0.0
         self._loop = self._context.watchdog.watch("keeper", COMMAND_TIMEOUT_S)
         self._is_stranded = False  # it held requests of a version that cannot be loaded here
         self._has_looked = False  # at the deploy records
@@ -144,7 +145,9 @@ class Keeper:
         """
         if self._worker.wants_records.is_set():
             self._worker.wants_records.clear()
-            self._next_refresh_ms = 0.0
+            # Not at once again, where the server holds to another record than can be read.
+            soon_ms = self._refreshed_ms + 1000 * _TICK_S
+            self._next_refresh_ms = min(self._next_refresh_ms, soon_ms)
         if self._loop.delay_s() == 0:
             self._ask_server()
         self._worker.watch_limits()
@@ -205,6 +208,7 @@ class Keeper:
         is_due = now_ms >= self._next_refresh_ms
         try:
             if is_due:
+                self._refreshed_ms = now_ms
                 self._refresh(self._executor)
                 self._next_refresh_ms = now_ms + self._context.settings.refresh_ms
             self._recovery.tick(self._deployments, list(self._lanes.values()))

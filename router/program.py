@@ -35,6 +35,8 @@ _BLOCK_S = BLOCK_MS / 1000
 _DEAD_ROUTER_IDLE_MS = 3_000
 _CLAIM_MS = 500
 _PRUNE_MS = 10_000
+# Until the keeper has looked at a record that is not there.
+_LEFT_PAUSE_S = 0.1
 _SWEEP_MS = 100
 # Looks at the fleet that lie further apart than so many, and a slow look, were interrupted.
 _CONTACT_REFRESHES = 2
@@ -374,7 +376,7 @@ class PumpLoop:
             self._loop.failed(error)
             return self._loop.delay_s()
         self._loop.worked()
-        return 0.0
+        return _LEFT_PAUSE_S if self._pump.has_left else 0.0
 
     def _claim_if_due(self) -> None:
         now_ms = self._program.clock.monotonic_ms()

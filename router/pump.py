@@ -73,12 +73,12 @@ class PumpStep:
         Raises:
             ServerError: the server failed; what was not finished stays pending for the next pass.
         """
-        are_ended = True
         for takes_back, some in _cut(entries):
             self._desk.faults.reach("router.after_read")
             handle = self._cancel if takes_back else self._handle_some
-            are_ended &= handle(tenant, some)
-        return are_ended
+            if not handle(tenant, some):
+                return False  # and what comes after would not be either
+        return True
 
     def _cancel(self, tenant: str, entries: Sequence[Entry]) -> bool:
         """Answer `cancelled` for what is open; an id that is not leaves no trace."""
@@ -251,6 +251,11 @@ class Pump:
         except ServerError:
             self._unfinished = True
             raise
+
+    @property
+    def has_left(self) -> bool:
+        """Whether entries are pending for us, which the next pass handles again."""
+        return self._unfinished
 
     def _look_over(self) -> None:
         """Find the streams that can be read; one that cannot must not keep the others waiting.

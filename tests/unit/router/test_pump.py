@@ -202,3 +202,16 @@ def test_a_record_that_changes_faster_than_it_is_read_ends_in_no_loop(listed):
     assert desk.refreshes == 3
     assert listed.replies("a") == []
     assert listed.ingress_left() == (1, 1)
+
+
+def test_without_a_record_the_rest_is_not_even_tried(listed):
+    """However many wait: a pass that can end nothing must cost little."""
+    for at in range(200):
+        submit(listed, f"r{at}")
+    desk = Desk(listed)
+    listed.ask("DEL", listed.keys.deploy)
+    step = PumpStep(listed.executor, listed.keys, desk)
+    pump = Pump(listed.executor, step, listed.keys, "router-1", [TENANT])
+    assert pump.run_once() == 200
+    assert (desk.refreshes, pump.has_left) == (1, True)
+    assert listed.ingress_left() == (200, 200)
