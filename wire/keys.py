@@ -58,6 +58,11 @@ class ModelKeys:
         return self.prefix + "due"
 
     @cached_property
+    def ttl(self) -> str:
+        """Hash `tenant:id` → TTL of the reply, of open requests that asked for another."""
+        return self.prefix + "ttl"
+
+    @cached_property
     def workers(self) -> str:
         """Sorted set worker → beat counter; present = alive."""
         return self.prefix + "workers"

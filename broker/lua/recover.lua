@@ -9,22 +9,25 @@
 -- ARGV  1 worker that takes over   2 lost worker   3 how many at most
 -- RESULT {{entry id, attempt, 1 if it was inside the device process, {field, value, …}}, …},
 --        or the error FENCED
+-- part: whole
 local me, gone = ARGV[1], ARGV[2]
 if not redis.call('ZSCORE', KEYS[1], me) then
   return redis.error_reply('FENCED the worker is not among the living')
 end
 if redis.call('SISMEMBER', KEYS[3], gone) == 0 then return {} end
+redis.call('ZCARD', KEYS[2])  -- before anything is written: it may be of a foreign kind
 local pending = redis.pcall('XPENDING', KEYS[5], 'worker', '-', '+', ARGV[3], gone)
 if pending.err or #pending == 0 then return {} end
 
-local inside = {}
-for member in string.gmatch(redis.call('HGET', KEYS[4], 'inside') or '', '%S+') do
+-- A foreign key in the place of the hash tells nothing, and must not hold up those who wait.
+local inside, noted = {}, redis.pcall('HGET', KEYS[4], 'inside')
+for member in string.gmatch(type(noted) == 'string' and noted or '', '%S+') do
   inside[member] = true
 end
 
 local taken = {}
 for _, item in ipairs(pending) do
-  local id, attempt = item[1], tonumber(item[4])
+  local id, attempt = item[1], math.max(1, math.min(item[4], 1000000))
   local entry = redis.call('XRANGE', KEYS[5], id, id)[1]
   local fields = entry and entry[2] or {}
   local member = (fields[4] or '') .. ':' .. (fields[2] or '')

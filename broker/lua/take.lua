@@ -10,10 +10,14 @@
 -- ARGV  1 worker   2 room, rows   3 bytes after which no more is read
 --       4 rows that one request counts for at most
 -- RESULT {{stream, {{entry id, {field, value, …}}, …}}, …}, or the error FENCED
+-- part: ring
+-- part: whole
 local worker, room, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local bytes_max = bytes
 if not redis.call('ZSCORE', KEYS[1], worker) then
   return redis.error_reply('FENCED the worker is not among the living')
 end
+redis.call('ZCARD', KEYS[2])  -- before anything is read: it may be of a foreign kind
 local weight_max = tonumber(ARGV[4])
 -- Entries of one read: few while their size is not known, more once they have proved small.
 local few, many, small = 16, 64, 16384
@@ -32,12 +36,12 @@ end
 local function weigh(fields)
   local rows = 1
   for i = 5, #fields, 2 do
-    if fields[i] == 'rows' then rows = tonumber(fields[i + 1]) or 1 end
+    if fields[i] == 'rows' then rows = whole(fields[i + 1], 1, weight_max, 1) end
     -- Inputs that lie elsewhere are fetched by whoever takes the entry.
-    if fields[i] == 'inputs_bytes' then bytes = bytes - (tonumber(fields[i + 1]) or 0) end
+    if fields[i] == 'inputs_bytes' then bytes = bytes - whole(fields[i + 1], 0, bytes_max, 0) end
     bytes = bytes - #fields[i + 1]
   end
-  room = room - math.min(rows, weight_max)
+  room = room - rows
 end
 
 -- Keep the entries whose request is open; end the others.
@@ -80,13 +84,5 @@ for i = 4, #KEYS do
   if #entries > 0 then taken[#taken + 1] = {KEYS[i], entries} end
 end
 -- Stopped for lack of room: there may be more, so that another worker should look.
--- A foreign key in the place of the bell gives way.
-if room <= 0 or bytes <= 0 then
-  local length = redis.pcall('LLEN', KEYS[3])
-  if type(length) ~= 'number' then
-    redis.call('DEL', KEYS[3])
-    length = 0
-  end
-  if length == 0 then redis.call('RPUSH', KEYS[3], '1') end
-end
+if room <= 0 or bytes <= 0 then ring(KEYS[3]) end
 return taken

@@ -80,6 +80,10 @@ def _pexpire(database: Database, args: Args) -> int:
     return int(database.expire_at(key, database.now_ms() + ttl_ms))
 
 
+def _persist(database: Database, args: Args) -> int:
+    return int(database.persist(args[0]))
+
+
 def _pttl(database: Database, args: Args) -> int:
     if not database.exists(args[0]):
         return -2
@@ -226,6 +230,10 @@ def _hget(database: Database, args: Args) -> bytes | None:
     return (database.find(args[0], Hash) or Hash()).get(args[1])
 
 
+def _hlen(database: Database, args: Args) -> int:
+    return len(database.find(args[0], Hash) or ())
+
+
 def _hexists(database: Database, args: Args) -> int:
     return int(args[1] in (database.find(args[0], Hash) or ()))
 
@@ -313,6 +321,7 @@ DATA_COMMANDS: Mapping[bytes, Handler] = {
     b"DEL": _delete,
     b"UNLINK": _delete,
     b"PEXPIRE": _pexpire,
+    b"PERSIST": _persist,
     b"PTTL": _pttl,
     b"SPUBLISH": _publish,
     b"GET": _get,
@@ -334,6 +343,7 @@ DATA_COMMANDS: Mapping[bytes, Handler] = {
     b"HDEL": _hdel,
     b"HGET": _hget,
     b"HEXISTS": _hexists,
+    b"HLEN": _hlen,
     b"HGETALL": _hgetall,
     b"HINCRBY": _hincrby,
     b"ZADD": _zadd,
