@@ -66,8 +66,8 @@ class FinishItem(NamedTuple):
     """One request for `finish`.
 
     `stream` and `entry_id` are empty where no work entry is settled (expiry, cancel). The
-    tombstone must outlive every copy of the entry that may still be on its way. Where `accept` noted
-    another `result_ttl_ms`, that holds, and the tombstone lives so much longer. `outputs` are
+    tombstone must outlive every copy of the entry that may still be on its way. Where `accept`
+    noted another `result_ttl_ms`, that holds, and the tombstone follows. `outputs` are
     written under a key of their own, to which the reply points; `has_blob` has the inputs' key
     removed; `is_dead` has the entry kept among the dead letters.
     """
@@ -347,14 +347,14 @@ def split_finish(items: Iterable[FinishItem]) -> list[list[FinishItem]]:
     return calls
 
 
-def overdue(keys: ModelKeys, count: int) -> Command[list[tuple[str, str]]]:
-    """Open requests past their deadline, as (tenant, id)."""
-    return call("overdue", [keys.due], [count], _read_members)
+def overdue(keys: ModelKeys, count: int) -> Command[list[bytes]]:
+    """Open requests past their deadline, as members of `due` (`wire.keys.read_member`)."""
+    return call("overdue", [keys.due], [count], as_is)
 
 
-def _read_members(raw: Sequence[bytes]) -> list[tuple[str, str]]:
-    parts = (item.decode().partition(":") for item in raw)
-    return [(tenant, request_id) for tenant, _, request_id in parts]
+def forget_members(keys: ModelKeys, members: Sequence[bytes]) -> Command[int]:
+    """Drop members of `due` that are no requests."""
+    return plain(int, "ZREM", keys.due, *members)
 
 
 def open_requests(keys: ModelKeys) -> Command[int]:

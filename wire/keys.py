@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from .limits import NOTIFY_PREFIX_LENGTH
+from .names import is_name_bytes
 
 DEFAULT_NAMESPACE = "bf"
 DEFAULT_TENANT = "default"
@@ -26,6 +27,14 @@ def models_key(namespace: str) -> str:
 def member(tenant: str, request_id: str) -> str:
     """How a request is named inside `due`: neither part can hold a colon."""
     return f"{tenant}:{request_id}"
+
+
+def read_member(raw: bytes) -> tuple[str, str] | None:
+    """Tenant and id in a member of `due`; None where it names no request."""
+    tenant, _, request_id = raw.partition(b":")
+    if not is_name_bytes(tenant) or not is_name_bytes(request_id):
+        return None
+    return tenant.decode(), request_id.decode()
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,8 @@ local function answer(item, a, tombstone, reply)
     redis.call('RPUSH', reply, ARGV[a + 3])
   end
   redis.call('PEXPIRE', reply, string.format('%d', ttl))
-  redis.call('SET', tombstone, ARGV[a + 6], 'PX', string.format('%d', remembered - default + ttl))
+  remembered = remembered - default + ttl
+  redis.call('SET', tombstone, ARGV[a + 6], 'PX', string.format('%d', remembered))
   notify(ARGV[a + 7], ARGV[a + 3], ARGV[a + 8])
   if ARGV[a + 9] ~= '' then write_journal(ARGV[a + 9]) end
   return 'ANSWERED'

@@ -77,7 +77,8 @@ def retry(call: Call, keys: Keys, args: Args) -> Any:
         counts = [(b"attempt", attempt), (b"retries", retries)]
         fields = [part for pair in (*named[:2], *counts, *kept) for part in pair]
         body = ("queue", stream, "bell", bell, *fields)
-        if len(body) > PARTS_MAX or not has_parked(call, (later, parked), now_ms(call) + int(delay_ms), body):
+        at_ms = now_ms(call) + int(delay_ms)
+        if len(body) > PARTS_MAX or not has_parked(call, (later, parked), at_ms, body):
             return b"STALE"
         outcome = b"PARKED"
     call("XACK", stream, "worker", entry_id)

@@ -28,8 +28,8 @@ FINISH = [
         path="broker/lua/finish.lua",
         before="    outcomes[i] = answer(i, a, KEYS[k], KEYS[k + 1])\n",
         after="    if s > 0 then\n"
-        "      redis.call('XACK', KEYS[3 + s], 'worker', ARGV[a + 1])\n"
-        "      redis.call('XDEL', KEYS[3 + s], ARGV[a + 1])\n"
+        "      redis.call('XACK', KEYS[4 + s], 'worker', ARGV[a + 1])\n"
+        "      redis.call('XDEL', KEYS[4 + s], ARGV[a + 1])\n"
         "    end\n"
         "    outcomes[i] = answer(i, a, KEYS[k], KEYS[k + 1])\n",
         tests=on_server(INTERLEAVINGS, "test_a_finish_that_fails_has_ended_no_entry"),
@@ -38,7 +38,7 @@ FINISH = [
         name="no TTL on the reply",
         breaks="every key ends",
         path="broker/lua/finish.lua",
-        before="  redis.call('PEXPIRE', reply, ARGV[a + 4])\n",
+        before="  redis.call('PEXPIRE', reply, string.format('%d', ttl))\n",
         after="",
         tests=on_server(REQUESTS, "test_an_answer_and_its_tombstone_live_as_long_as_was_asked"),
     ),
@@ -46,7 +46,7 @@ FINISH = [
         name="no TTL on the tombstone",
         breaks="every key ends",
         path="broker/lua/finish.lua",
-        before="ARGV[a + 6], 'PX', ttl)",
+        before="ARGV[a + 6], 'PX', string.format('%d', remembered))",
         after="ARGV[a + 6])",
         tests=on_server(REQUESTS, "test_an_answer_and_its_tombstone_live_as_long_as_was_asked"),
     ),
@@ -54,7 +54,8 @@ FINISH = [
         name="no tombstone",
         breaks="a repeated id joins while it is remembered",
         path="broker/lua/finish.lua",
-        before="  redis.call('SET', tombstone, ARGV[a + 6], 'PX', ttl)\n",
+        before="  redis.call('SET', tombstone, ARGV[a + 6], 'PX', "
+        "string.format('%d', remembered))\n",
         after="",
         tests=on_server(REQUESTS, "test_a_late_copy_joins_the_finished_request"),
     ),
@@ -70,7 +71,7 @@ FINISH = [
         name="acknowledged and never deleted",
         breaks="finished work takes no memory",
         path="broker/lua/finish.lua",
-        before="  redis.call('XDEL', KEYS[3 + s], unpack(entries))\n",
+        before="  redis.call('XDEL', KEYS[4 + s], unpack(entries))\n",
         after="",
         tests=on_server(REQUESTS, "test_an_expired_request_is_not_answered_by_its_worker"),
     ),
@@ -215,7 +216,7 @@ ACCEPT = [
         name="nobody rings the bell",
         breaks="an idle worker wakes at once",
         path="broker/lua/accept.lua",
-        before="  if start <= now then ring(bell) end\n",
+        before="  if start <= now then ring_once(bell) end\n",
         after="",
         tests=on_server(TAKE, "test_the_bell_is_rung_again_when_room_runs_out"),
     ),
