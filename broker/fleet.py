@@ -233,7 +233,7 @@ _BURIED_HASH_MS = 600_000
 
 def bury(keys: ModelKeys, worker: str, counter: float) -> Command[bool]:
     """Declare a worker dead if its counter is still the one seen; False where it is not."""
-    script_keys = [keys.workers, keys.lost, keys.worker(worker)]
+    script_keys = [keys.workers, keys.lost, keys.worker(worker), keys.deploy]
     return call("bury", script_keys, [worker, counter, _BURIED_HASH_MS], bool)
 
 

@@ -32,7 +32,7 @@ def _number(text: bytes) -> float:
 
 def _written(score: float) -> bytes:
     """A score as the server writes it."""
-    return b"%d" % score if score == int(score) else repr(score).encode()
+    return b"%d" % score if score.is_integer() else repr(score).encode()
 
 
 def _pairs(args: Args) -> list[tuple[bytes, bytes]]:

@@ -92,14 +92,15 @@ def ring(call: Call, keys: Keys, args: Args) -> Any:
 
 def bury(call: Call, keys: Keys, args: Args) -> Any:
     """Declare a worker dead, if its counter still stands still."""
-    workers, lost, announcement = keys
+    workers, lost, announcement, record = keys
     worker, counter, kept_ms = args
     call("SCARD", lost)  # before anything is written: it may be of a foreign kind
     found = call("ZSCORE", workers, worker)
     if found is None or float(found) != float(counter):
         return 0
     call("ZREM", workers, worker)
-    call("SADD", lost, worker)
+    if call("EXISTS", record):
+        call("SADD", lost, worker)
     call("PEXPIRE", announcement, kept_ms)
     return 1
 
