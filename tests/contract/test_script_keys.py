@@ -2,12 +2,13 @@
 
 import pytest
 from support.broker_wire import INPUTS, RECORD
-from support.script_scenes import SCENES, contents, fresh_wire, keys_of, others_of
+from support.script_scenes import SCENES, SECOND, contents, fresh_wire, keys_of, others_of
 
 from batchfleet.broker import fleet, requests
 from batchfleet.broker.commands import script
 from batchfleet.broker.errors import RefusedError
 from batchfleet.broker.memory.scripts import SCRIPTS
+from batchfleet.wire.keys import ModelKeys
 from batchfleet.wire.request import Request
 
 # What one of them is not foreign to, the other is.
@@ -105,3 +106,50 @@ def test_a_model_of_many_tenants_is_deployed_mended_and_undeployed(wire):
 def many_fields():
     """Of a record in which an operator has kept notes."""
     return {f"note:{number}": b"1" for number in range(MANY)}
+
+
+# What stays for a while, and is kept where it is wanted again.
+
+
+def ends(wire, *keys):
+    return [wire.ask("PTTL", key) for key in keys]
+
+
+def test_a_model_that_is_deployed_again_keeps_its_workers_letters_and_journal(wire):
+    wire.run(SCENES["finish"].prepare(wire))
+    keys = wire.keys
+    wire.join("w2")
+    wire.run(fleet.leave(keys, "w2"))
+    kept = (keys.workers, keys.lost, keys.journal, keys.dead)
+    wire.ask("XADD", keys.journal, "*", "line", "x")
+    wire.ask("XADD", keys.dead, "*", "id", "x")
+    epoch = wire.run(fleet.deploy_hash(keys))["epoch"]
+    assert wire.run(fleet.undeploy(keys, others_of(wire), forced=True, epoch=epoch))[0] == 1
+    assert all(0 < end <= fleet.UNDEPLOYED_MARK_MS for end in ends(wire, *kept[:2]))
+    assert all(0 < end <= fleet.LEFT_BEHIND_MS for end in ends(wire, *kept[2:]))
+    wire.run(fleet.deploy(keys, RECORD, fleet.queue_streams(keys, RECORD), "n2", ["default"]))
+    assert ends(wire, *kept) == [-1] * 4
+    assert wire.run(fleet.beat(keys, "w1", 60_000, {})) == 2, "nobody has to start over"
+
+
+def test_a_model_that_another_operator_has_changed_is_not_undeployed_by_what_was_read(wire):
+    known = wire.run(fleet.deploy_hash(wire.keys))["epoch"]
+    wire.run(SCENES["configure"].prepare(wire))
+    before = contents(wire)
+    changed = fleet.undeploy(wire.keys, others_of(wire), forced=True, epoch=known)
+    assert wire.run(changed) == (fleet.CHANGED, 0)
+    assert contents(wire) == before
+
+
+def test_the_streams_of_a_withdrawn_version_end_unless_it_is_offered_again(wire):
+    streams = fleet.queue_streams(wire.keys, SECOND)
+    assert wire.run(SCENES["withdraw"].prepare(wire)) == 0
+    assert all(end > 0 for end in ends(wire, *streams))
+    assert wire.run(SCENES["offer"].prepare(wire))
+    assert ends(wire, *streams) == [-1] * len(streams)
+
+
+def test_a_join_before_the_model_is_deployed_leaves_no_trace(wire):
+    keys = ModelKeys(wire.keys.namespace, "never")
+    assert not wire.run(fleet.join(keys, "w1", 60_000, {"host": "h"}))
+    assert not wire.ask("EXISTS", keys.workers, keys.worker("w1"))
