@@ -81,7 +81,7 @@ def as_is(raw: Any) -> Any:
 
 def as_names(raw: Sequence[bytes]) -> list[str]:
     """An answer that is a set or list of names, in a stable order."""
-    return sorted(item.decode() for item in raw)
+    return sorted(item.decode(errors="replace") for item in raw)
 
 
 def as_map(raw: Sequence[bytes]) -> dict[str, bytes]:

@@ -225,7 +225,7 @@ def beat_counters(keys: ModelKeys) -> Command[dict[str, float]]:
 
 
 def _read_counters(raw: Sequence[bytes]) -> dict[str, float]:
-    return {raw[at].decode(): float(raw[at + 1]) for at in range(0, len(raw), 2)}
+    return {raw[at].decode(errors="replace"): float(raw[at + 1]) for at in range(0, len(raw), 2)}
 
 
 _BURIED_HASH_MS = 600_000

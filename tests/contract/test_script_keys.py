@@ -59,7 +59,7 @@ def test_a_script_that_meets_a_foreign_key_writes_nothing_or_is_done(wire, name,
             assert scene.is_right(result), spoilt
 
 
-@pytest.mark.parametrize("lapsed", [False, True], ids=["at once", "once all has ended"])
+@pytest.mark.parametrize("lapsed", [False, True], ids=["at_once", "lapsed"])
 @pytest.mark.parametrize("name", sorted(SCENES.keys() - MAKES_MODELS))
 def test_a_script_that_comes_after_its_model_is_gone_makes_nothing_that_stays(wire, name, lapsed):
     command = SCENES[name].prepare(wire)

@@ -84,10 +84,10 @@ def _retry(wire):
 
 
 def _promote(wire):
-    wire.open("gone", "a", "b", delay_ms=HOUR_MS)
+    wire.open("a", "gone", "b", delay_ms=HOUR_MS)
     wire.be_ripe()
     items = wire.run(later.ripe(wire.keys, 10))
-    wire.ask("XDEL", wire.keys.parked, items[0].parked_id)
+    wire.ask("XDEL", wire.keys.parked, items[1].parked_id)
     wire.expire("b")
     return later.promote(wire.keys, items)
 
@@ -242,7 +242,7 @@ SCENES = {
     "finish": Scene(_finish, _is(_ANSWERED)),
     "finish without entries": Scene(_expire, _is(_ANSWERED)),
     "retry": Scene(_retry, _is(Retried.PARKED)),
-    "promote": Scene(_promote, _is([Promoted.GONE, Promoted.MOVED, Promoted.CLOSED])),
+    "promote": Scene(_promote, _is([Promoted.MOVED, Promoted.GONE, Promoted.CLOSED])),
     "ripe": Scene(_ripe, lambda found: [item.request_id for item in found] == ["a"]),
     "recover": Scene(_recover, lambda found: [item.attempt for item in found] == [1]),
     "overdue": Scene(_overdue, _is([f"{TENANT}:a".encode()])),
