@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..wire.deployment import Deployment, VersionRecord
+from ..wire.deployment import Deployment, Stamp, VersionRecord
 from ..wire.keys import PRIORITIES, ModelKeys, models_key
 from .commands import Command, Part, as_is, as_map, as_names, call, plain
 
@@ -38,6 +38,12 @@ def deployment(keys: ModelKeys) -> Command[Deployment | None]:
 def deploy_hash(keys: ModelKeys) -> Command[dict[str, bytes]]:
     """The deploy hash as it lies there, for operators; `Deployment.from_hash` reads it."""
     return plain(as_map, "HGETALL", keys.deploy)
+
+
+def deploy_stamp(keys: ModelKeys) -> Command[Stamp | None]:
+    """Epoch and nonce of the deploy record; None where the model is not deployed."""
+    read = lambda raw: None if raw[0] is None else Stamp.from_wire(raw[1], raw[2])  # noqa: E731 - a reader
+    return plain(read, "HMGET", keys.deploy, "stable", "epoch", "nonce")
 
 
 def is_deployed(keys: ModelKeys) -> Command[bool]:

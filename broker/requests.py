@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from ..wire import limits
-from ..wire.deployment import VersionRecord
+from ..wire.deployment import Stamp, VersionRecord
 from ..wire.keys import INGRESS_GROUP, WORK_GROUP, ModelKeys, member
 from ..wire.request import Request
 from .commands import Command, Part, as_is, call, plain, waiting_command
@@ -172,20 +172,27 @@ _ASKED_TTLS_MS = limits.OPEN_MS_MAX + limits.TIMEOUT_MS_MAX
 
 
 def accept(
-    keys: ModelKeys, ingress: str, backlog: int, items: Sequence[AcceptItem]
+    keys: ModelKeys, ingress: str, stamp: Stamp, backlog: int, items: Sequence[AcceptItem]
 ) -> Command[tuple[int, list[Accepted]]]:
     """Open requests, or write their refusals; at most `ACCEPT_ITEMS_MAX` items.
 
+    `stamp` is that of the deploy record by which the items were made.
+
     Returns the number of open requests and one outcome per item.
+
+    Raises (when run):
+        StaleRecordError: the record is another by now; nothing has happened.
     """
     queues: dict[str, int] = {}
-    script_keys: list[Part] = [ingress, keys.due, keys.later, keys.parked, keys.ttl]
+    script_keys: list[Part] = [
+        ingress, keys.due, keys.later, keys.parked, keys.deploy, keys.ttl
+    ]  # fmt: skip
     for item in items:
         if item.queue and item.queue not in queues:
             queues[item.queue] = len(queues) + 1
             script_keys += (item.queue, item.bell)
     args: list[Part] = [
-        backlog, len(queues), len(items), limits.REFUSAL_TTL_MS, CLOCK_TOLERANCE_MS,
+        backlog, len(queues), len(items), limits.REFUSAL_TTL_MS, CLOCK_TOLERANCE_MS, *stamp,
         _ASKED_TTLS_MS,
     ]  # fmt: skip
     for item in items:
@@ -221,17 +228,24 @@ TAKE_BYTES_MAX = 4 * 1024 * 1024
 
 
 def take(
-    keys: ModelKeys, worker: str, record: VersionRecord, streams: Sequence[str], room: int
+    keys: ModelKeys,
+    worker: str,
+    stamp: Stamp,
+    record: VersionRecord,
+    streams: Sequence[str],
+    room: int,
 ) -> Command[list[tuple[str, list[Entry]]]]:
     """Take waiting entries of one version, about `room` rows, in the order of `streams`.
 
-    One request counts for half a batch at most, however many rows it has.
+    One request counts for half a batch at most, however many rows it has. `stamp` is that of the
+    deploy record by which the worker takes.
 
     Raises (when run):
         FencedError: the worker is not among the living.
+        StaleRecordError: the deploy record is another by now; nothing was taken.
     """
-    script_keys = [keys.workers, keys.due, keys.bell(record.version), *streams]
-    args = (worker, room, TAKE_BYTES_MAX, weight_max(record))
+    script_keys = [keys.workers, keys.due, keys.bell(record.version), keys.deploy, *streams]
+    args = (worker, room, TAKE_BYTES_MAX, weight_max(record), *stamp)
     return call("take", script_keys, args, _read_streams)
 
 
@@ -266,15 +280,16 @@ class Recovered(NamedTuple):
 
 
 def recover(
-    keys: ModelKeys, worker: str, gone: str, stream: str, count: int
+    keys: ModelKeys, worker: str, stamp: Stamp, gone: str, stream: str, count: int
 ) -> Command[list[Recovered]]:
     """Take over entries that a lost worker had taken from one stream, in their place.
 
     Raises (when run):
         FencedError: the worker is not among the living.
+        StaleRecordError: the deploy record is another than that of `stamp`; nothing was taken.
     """
-    script_keys = [keys.workers, keys.due, keys.lost, keys.worker(gone), stream]
-    return call("recover", script_keys, [worker, gone, count], _read_recovered)
+    script_keys = [keys.workers, keys.due, keys.lost, keys.worker(gone), stream, keys.deploy]
+    return call("recover", script_keys, [worker, gone, count, *stamp], _read_recovered)
 
 
 def _read_recovered(raw: Sequence[Any]) -> list[Recovered]:

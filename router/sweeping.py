@@ -121,7 +121,9 @@ def has_place(item: RipeItem, keys: ModelKeys, deployment: Deployment) -> bool:
 
 
 def _promote(executor: Executor, view: ModelView, items: Sequence[RipeItem]) -> list[Promoted]:
-    return executor.run(later.promote(view.keys, items)) if items else []
+    if not items:
+        return []
+    return executor.run(later.promote(view.keys, view.deployment.stamp, items))
 
 
 def _promote_elsewhere(

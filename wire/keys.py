@@ -24,6 +24,16 @@ def models_key(namespace: str) -> str:
     return f"{namespace}:models"
 
 
+def routers_key(namespace: str) -> str:
+    """Set of the names of the routers that have announced themselves."""
+    return f"{namespace}:routers"
+
+
+def router_key(namespace: str, router: str) -> str:
+    """String in which a router announces itself; there as long as it lives."""
+    return f"{namespace}:router:{router}"
+
+
 def member(tenant: str, request_id: str) -> str:
     """How a request is named inside `due`: neither part can hold a colon."""
     return f"{tenant}:{request_id}"

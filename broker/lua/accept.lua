@@ -4,21 +4,25 @@
 -- Atomic because the check for a repeat, the bound on open requests, the work entry, the open
 -- request and the end of the ingress entry must be one step: a router that dies in between would
 -- leave a request twice or not at all. Safe to repeat: a second call finds the request open.
+-- What an old deploy record would have accepted, placed or refused is left as it is: a router that
+-- was frozen must not act on one.
 --
--- KEYS  1 ingress stream   2 due   3 later   4 parked   5 result TTLs that were asked for
+-- KEYS  1 ingress stream   2 due   3 later   4 parked   5 deploy   6 result TTLs that were asked for
 --       then for each queue: queue stream, bell of its version
 --       then for each item: tombstone, reply key
 -- ARGV  1 backlog   2 number of queues   3 number of items   4 TTL of refusals, ms
 --       5 how far an entry id may lie ahead of the server's clock, ms
---       6 how long TTLs that were asked for are remembered, ms
+--       6 epoch and 7 nonce of the deploy record that the router has read
+--       8 how long TTLs that were asked for are remembered, ms
 --       then for each item: ingress entry id, member of due, number of its queue (0 = none),
 --       time-out ms, refusal ('' = none), channel, delay ms before it may run, result TTL ms where
 --       another than the default was asked for (0 = none), number of fields
 --       and values that follow, these. The last four of them are: deadline, '', inputs, the inputs
 --       ('' = copy from the ingress entry), or in their place inputs_at, where they lie; the script
 --       fills in the deadline. A delayed request is parked; its time-out begins after the delay.
--- RESULT {number of open requests, outcome of each item}; the error WRONGTYPE where ingress or
---       `due` is of a foreign kind: nothing was written
+-- RESULT the error STALE where the deploy record is another by now, or WRONGTYPE where ingress or
+--       `due` is of a foreign kind: nothing has happened; else
+--       {number of open requests, outcome of each item}
 --       OK        accepted              DUP    open or finished already; joins that one
 --       REFUSED   refusal written       BUSY   backlog full; nothing written, entry kept
 --       LATE      its deadline is past  CLOCK  entry id lies ahead of the clock (both: kept)
@@ -26,9 +30,13 @@
 --                 record again (kept)
 --       GONE      the ingress entry is no longer there
 -- part: ring
-local ingress, due, later, parked, ttls = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local record = redis.pcall('HMGET', KEYS[5], 'stable', 'epoch', 'nonce')
+if record.err or not record[1] or (record[2] or '0') ~= ARGV[6] or (record[3] or '') ~= ARGV[7] then
+  return redis.error_reply('STALE the deploy record is another by now')
+end
+local ingress, due, later, parked, ttls = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[6]
 local backlog, queues, items = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local refusal_ttl, ahead, ttls_kept = ARGV[4], tonumber(ARGV[5]), ARGV[6]
+local refusal_ttl, ahead, ttls_kept = ARGV[4], tonumber(ARGV[5]), ARGV[8]
 redis.call('XLEN', ingress)  -- before anything is written: it may be of a foreign kind
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -128,7 +136,7 @@ local function open_request(a, last, queue, bell)
   return 'OK'
 end
 
-local a, k = 7, 6 + 2 * queues
+local a, k = 9, 7 + 2 * queues
 for i = 1, items do
   local tombstone, reply = KEYS[k], KEYS[k + 1]
   local last = a + 8 + tonumber(ARGV[a + 8])
@@ -147,7 +155,7 @@ for i = 1, items do
       outcome = 'REFUSED'
     end
   else
-    local q = 4 + 2 * tonumber(ARGV[a + 2])
+    local q = 5 + 2 * tonumber(ARGV[a + 2])
     outcome = open_request(a, last, KEYS[q], KEYS[q + 1])
     if found and outcome == 'OK' then redis.call('DEL', reply) end
   end

@@ -114,6 +114,10 @@ def _set(database: Database, args: Args) -> bytes:
     return b"OK"
 
 
+def _strlen(database: Database, args: Args) -> int:
+    return len(database.find(args[0], Text) or b"")
+
+
 def _getrange(database: Database, args: Args) -> bytes:
     found = database.find(args[0], Text)
     first, last = _whole(args[1]), _whole(args[2])
@@ -234,6 +238,11 @@ def _hlen(database: Database, args: Args) -> int:
     return len(database.find(args[0], Hash) or ())
 
 
+def _hmget(database: Database, args: Args) -> list[bytes | None]:
+    found = database.find(args[0], Hash) or Hash()
+    return [found.get(name) for name in args[1:]]
+
+
 def _hexists(database: Database, args: Args) -> int:
     return int(args[1] in (database.find(args[0], Hash) or ()))
 
@@ -326,6 +335,7 @@ DATA_COMMANDS: Mapping[bytes, Handler] = {
     b"SPUBLISH": _publish,
     b"GET": _get,
     b"SET": _set,
+    b"STRLEN": _strlen,
     b"GETRANGE": _getrange,
     b"RPUSH": _rpush,
     b"LLEN": _llen,
@@ -342,6 +352,7 @@ DATA_COMMANDS: Mapping[bytes, Handler] = {
     b"HSETNX": _hsetnx,
     b"HDEL": _hdel,
     b"HGET": _hget,
+    b"HMGET": _hmget,
     b"HEXISTS": _hexists,
     b"HLEN": _hlen,
     b"HGETALL": _hgetall,

@@ -8,7 +8,15 @@ import orjson
 
 from ..commands import Part
 from ..errors import RefusedError, UnusableKeyError, refused
-from .script_calls import Args, Call, Keys, ScriptFunction, member_of, next_epoch
+from .script_calls import (
+    Args,
+    Call,
+    Keys,
+    ScriptFunction,
+    member_of,
+    next_epoch,
+    require_record,
+)
 
 # The life of workers.
 
@@ -107,10 +115,11 @@ def bury(call: Call, keys: Keys, args: Args) -> Any:
 
 def recover(call: Call, keys: Keys, args: Args) -> Any:
     """Take over entries that a lost worker had taken."""
-    workers, due, lost, announcement, stream = keys
-    worker, gone, count = args
+    workers, due, lost, announcement, stream, record = keys
+    worker, gone, count, *stamp = args
     if call("ZSCORE", workers, worker) is None:
         raise refused("FENCED the worker is not among the living")
+    require_record(call, record, stamp)
     if not call("SISMEMBER", lost, gone):
         return []
     call("ZCARD", due)  # before anything is written: it may be of a foreign kind

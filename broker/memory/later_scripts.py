@@ -17,6 +17,7 @@ from .script_calls import (
     member_of,
     now_ms,
     parked_entry,
+    require_record,
     ring_bell,
 )
 
@@ -35,11 +36,12 @@ def ripe(call: Call, keys: Keys, args: Args) -> Any:
 
 def promote(call: Call, keys: Keys, args: Args) -> Any:
     """Move parked requests to their queues."""
-    due, later, parked, *places = keys
+    due, later, parked, record, *places = keys
+    require_record(call, record, args[:2])
     for command, key in (("ZCARD", due), ("ZCARD", later), ("XLEN", parked)):
         call(command, key)
     outcomes = []
-    for at, parked_id in enumerate(args):
+    for at, parked_id in enumerate(args[2:]):
         outcome = _promote(call, (due, parked), parked_id, places[2 * at : 2 * at + 2])
         if outcome != b"STALE":
             with suppress(RefusedError):  # it is no entry id

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..commands import Part
-from ..errors import RefusedError, UnusableKeyError
+from ..errors import RefusedError, UnusableKeyError, refused
 
 Call = Callable[..., Any]
 """`redis.call`: runs one command of the database that the script was called on."""
@@ -40,6 +40,20 @@ def next_epoch(call: Call, record: bytes) -> int:
     epoch = 1 + (int(known) if known.isdigit() and len(known) <= _DIGITS_MAX else 0)
     call("HSET", record, "epoch", epoch)
     return epoch
+
+
+def require_record(call: Call, record: bytes, stamp: Args) -> None:
+    """Pass where the deploy record has this epoch and nonce.
+
+    Raises:
+        StaleRecordError: it is another by now, or gone.
+    """
+    try:
+        stable, epoch, nonce = call("HMGET", record, "stable", "epoch", "nonce")
+    except UnusableKeyError:
+        stable = None
+    if stable is None or [epoch or b"0", nonce or b""] != list(stamp):
+        raise refused("STALE the deploy record is another by now")
 
 
 def now_ms(call: Call) -> int:

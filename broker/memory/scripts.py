@@ -27,6 +27,7 @@ from .script_calls import (
     is_mine,
     member_of,
     now_ms,
+    require_record,
     ring_bell,
     whole,
 )
@@ -50,9 +51,9 @@ class _Accept:
 
     def __init__(self, call: Call, keys: Keys, args: Args) -> None:
         self._call = call
-        self._ingress, self._due, self._later, self._parked, self._ttls = keys[:5]
+        self._ingress, self._due, self._later, self._parked, _, self._ttls = keys[:6]
         self._backlog = int(args[0])
-        self._refusal_ttl, self._ahead_ms, self._ttls_kept = args[3], int(args[4]), args[5]
+        self._refusal_ttl, self._ahead_ms, self._ttls_kept = args[3], int(args[4]), args[7]
         call("XLEN", self._ingress)  # before anything is written: it may be of a foreign kind
         self._now_ms = now_ms(call)
         self._lengths: dict[bytes, int] = {}
@@ -153,13 +154,14 @@ class _Accept:
 def accept(call: Call, keys: Keys, args: Args) -> Any:
     """Turn ingress entries into open requests, or refuse them."""
     ingress, queues, items = keys[0], int(args[1]), int(args[2])
+    require_record(call, keys[4], args[5:7])
     work = _Accept(call, keys, args)
     outcomes: list[bytes] = []
     over: list[bytes] = []
-    at, key = 6, 5 + 2 * queues
+    at, key = 8, 6 + 2 * queues
     for _ in range(items):
         end = at + 9 + int(args[at + 8])
-        queue = 3 + 2 * int(args[at + 2])
+        queue = 4 + 2 * int(args[at + 2])
         outcome = work.outcome(keys[key : key + 2], args[at:end], keys[queue : queue + 2])
         if outcome in _OVER:
             over.append(args[at])
@@ -243,9 +245,10 @@ def take(call: Call, keys: Keys, args: Args) -> Any:
     """Hand waiting entries to a live worker, as many rows as it has room for."""
     if call("ZSCORE", keys[0], args[0]) is None:
         raise refused("FENCED the worker is not among the living")
+    require_record(call, keys[3], args[4:6])
     work = _Take(call, keys, args)
     taken = []
-    for stream in keys[3:]:
+    for stream in keys[4:]:
         if not work.has_room:
             break
         entries = work.read(stream)

@@ -26,7 +26,7 @@ def forge(wire, name, **fields):
 
 
 def take(wire, room):
-    command = requests.take(wire.keys, "w1", RECORD, [wire.queue()], room)
+    command = requests.take(wire.keys, "w1", wire.stamp(), RECORD, [wire.queue()], room)
     return sum(len(entries) for _, entries in wire.run(command))
 
 
@@ -171,7 +171,7 @@ def test_an_entry_of_10_000_fields_is_recovered(wire):
     assert take(wire, 5) == 1
     wire.run(fleet.leave(wire.keys, "w1"))
     wire.join("w2")
-    (found,) = wire.run(requests.recover(wire.keys, "w2", "w1", wire.queue(), 5))
+    (found,) = wire.run(requests.recover(wire.keys, "w2", wire.stamp(), "w1", wire.queue(), 5))
     assert (len(found.fields), found.attempt) == (MANY_PARTS + 4, 1)
 
 
@@ -228,7 +228,7 @@ def test_a_count_of_deliveries_has_a_range(served_wire):
     wire.run(fleet.note_inside(wire.keys, "w1", [f"{TENANT}:a"]))
     wire.run(fleet.leave(wire.keys, "w1"))
     wire.join("w2")
-    found = wire.run(requests.recover(wire.keys, "w2", "w1", wire.queue(), 10))
+    found = wire.run(requests.recover(wire.keys, "w2", wire.stamp(), "w1", wire.queue(), 10))
     assert len(found) == 2
     assert all(0 < one.attempt <= 1_000_001 for one in found)
 

@@ -210,7 +210,7 @@ def test_commands_sent_together_wait_for_those_before_them(wire):
     rang, taken = wire.executor.run_each(
         [
             requests.wait_for_bell([wire.bell], WHILE_S),
-            requests.take(wire.keys, "w1", RECORD, streams, 10),
+            requests.take(wire.keys, "w1", wire.stamp(), RECORD, streams, 10),
         ]
     )
     assert rang is True

@@ -62,7 +62,7 @@ def taken_by_another(wire):
     (work,) = wire.take()
     wire.run(fleet.leave(wire.keys, "w1"))
     wire.join("w2")
-    (found,) = wire.run(requests.recover(wire.keys, "w2", "w1", work.stream, 10))
+    (found,) = wire.run(requests.recover(wire.keys, "w2", wire.stamp(), "w1", work.stream, 10))
     assert (found.entry_id, work.result_ttl_ms) == (work.entry_id, HOUR_MS)
     return work
 

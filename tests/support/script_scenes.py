@@ -42,7 +42,7 @@ def _accept(wire):
     wanted = {"a": {}, "b": {"delay_ms": HOUR_MS}, "c": {"refusal": REFUSAL}}
     items = [wire.item(name, wire.enter(name), **some) for name, some in wanted.items()]
     items[0] = items[0]._replace(result_ttl_ms=ASKED_TTL_MS)
-    return requests.accept(wire.keys, wire.ingress, 100, items)
+    return requests.accept(wire.keys, wire.ingress, wire.stamp(), 100, items)
 
 
 def _take(wire):
@@ -50,7 +50,8 @@ def _take(wire):
     wire.expire("closed")
     wire.join()
     wire.ask("DEL", wire.bell)
-    return requests.take(wire.keys, "w1", RECORD, fleet.queue_streams(wire.keys, RECORD), 1)
+    streams = fleet.queue_streams(wire.keys, RECORD)
+    return requests.take(wire.keys, "w1", wire.stamp(), RECORD, streams, 1)
 
 
 def _finish(wire):
@@ -89,7 +90,7 @@ def _promote(wire):
     items = wire.run(later.ripe(wire.keys, 10))
     wire.ask("XDEL", wire.keys.parked, items[1].parked_id)
     wire.expire("b")
-    return later.promote(wire.keys, items)
+    return later.promote(wire.keys, wire.stamp(), items)
 
 
 def _ripe(wire):
@@ -103,7 +104,7 @@ def _recover(wire):
     wire.expire("closed")
     wire.run(fleet.leave(wire.keys, "w1"))
     wire.join("w2")
-    return requests.recover(wire.keys, "w2", "w1", wire.queue(), 10)
+    return requests.recover(wire.keys, "w2", wire.stamp(), "w1", wire.queue(), 10)
 
 
 def _overdue(wire):

@@ -1,5 +1,7 @@
 """Where parked requests go once their time has come, on the twin of the server."""
 
+from dataclasses import replace
+
 import pytest
 from support.broker_wire import BUCKETS, RECORD, TENANT, wired
 
@@ -135,7 +137,7 @@ def test_a_request_whose_bucket_was_removed_goes_to_the_next(wire):
     changed = ModelView(
         keys=view.keys,
         record=view.record,
-        deployment=deployment(smaller, stable="1"),
+        deployment=replace(deployment(smaller, stable="1"), epoch=1, nonce="n"),
         tenants=view.tenants,
         served=view.served,
     )
