@@ -11,6 +11,7 @@ from ...wire.errors import ErrorKind, RequestError
 from ...wire.names import is_name
 from ...wire.tensors import encode_columns, encode_rows
 from .faults import left_by, merge_row_errors, model_error
+from .keeping import kept
 from .lanes import Lane, OpenRequest
 from .preparing import refuse_unknown
 
@@ -83,9 +84,11 @@ def output_bytes(value: Any) -> int:
 
 def _postprocess(lane: Lane, outputs: Sequence[Any]) -> list[Any]:
     rows, errors = [], []
+    last = len(outputs) - 1
     for at, output in enumerate(outputs):
         try:
-            rows.append(lane.model.postprocess(output))
+            row = lane.model.postprocess(output)
+            rows.append(row if at == last else kept(row, lane.model))
         except BdbQuit as error:  # of the whole request: who quits does not want to stop again
             raise model_error(error, "postprocess", lane.logger) from error
         except Exception as error:  # noqa: BLE001  a model may raise anything; it becomes a typed error

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -13,10 +13,12 @@ from ...wire.errors import ProtocolError, RequestError
 from ...wire.tensors import DATATYPES
 from ..protocol import Failure, PreparedItem, RowHandle
 from .faults import FaultLog, failure_of
+from .inputs import Inputs
 from .memory import MemoryLimit
 
 REQUESTS_MAX = 65_536
-_TAKEN = object()
+# In place of a value that is not prepared: never, or used up by a run.
+NOT_AT_HAND: Final = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +47,14 @@ class Lane:
         dtypes = {name: _dtype(spec) for name, spec in specs.items()}
         object.__setattr__(self, "output_dtypes", dtypes)
 
-    def fits_one_batch(self, lengths: Sequence[int]) -> bool:
-        """Whether rows of these lengths may run together; a single row always may."""
+    def fits_one_batch(self, lengths: Sequence[int], kinds: Sequence[int]) -> bool:
+        """Whether rows of these lengths and kinds may run together; a single row always may."""
         limits = self.record.limits
         count = len(lengths)
         return count <= 1 or (
-            count <= limits.max_batch_size and max(lengths) * count <= limits.max_batch_tokens
+            count <= limits.max_batch_size
+            and max(lengths) * count <= limits.max_batch_tokens
+            and len(set(kinds)) == 1
         )
 
     def failure_of(self, request: int, error: RequestError) -> Failure:
@@ -68,49 +72,61 @@ class OpenRequest:
     """A preprocessed request on its way to its answer.
 
     `values`, `outputs` and `missing` belong to the device thread once the request is in the book
-    (or, with `PrepareRun`, from the start). `dropped` is set by `RequestBook.drop` and read by all.
+    (or, with `PrepareRun`, from the start). A value is handed to `predict` once; a row that runs
+    again is prepared again from `inputs`. `dropped` is set by `RequestBook.drop` and read by all.
     """
 
     number: int
     lane: int
     accept: str
     wanted: tuple[str, ...]
-    parameters: Mapping[str, Any]
+    inputs: Inputs
     values: list[Any]
     lengths: list[int]
+    kinds: list[int]
     truncated_tokens: int
     outputs: list[Any]
     missing: int
+    taken: bytearray
     preprocess_ms: float = 0.0
     dropped: bool = False
 
     def take(self, index: int) -> "RowInHand | None":
         """Hand out one row, once; None where there is no such row any more."""
-        if not 0 <= index < len(self.values) or self.values[index] is _TAKEN:
+        if not 0 <= index < len(self.values) or self.taken[index]:
             return None
-        row = RowInHand(self, index, self.values[index])
-        self.values[index] = _TAKEN
-        return row
+        self.taken[index] = True
+        return RowInHand(self, index)
 
     def report(self) -> PreparedItem:
         """What the main process is told about it."""
-        return PreparedItem(self.number, self.lengths, self.truncated_tokens, self.preprocess_ms)
+        return PreparedItem(
+            self.number, self.lengths, self.truncated_tokens, self.preprocess_ms, self.kinds
+        )
 
 
 class RowInHand(NamedTuple):
-    """A row taken out for one batch: its place in the request, and what `predict` gets."""
+    """A row taken out for one batch: its place in the request."""
 
     request: OpenRequest
     place: int
-    value: Any
+
+    @property
+    def length(self) -> int:
+        """Exact length."""
+        return self.request.lengths[self.place]
+
+    def use(self) -> Any:
+        """What `predict` gets for it, which is to be handed over at once: it is at hand no more."""
+        values, place = self.request.values, self.place
+        value, values[place] = values[place], NOT_AT_HAND
+        return value
 
 
 def take_all(requests: Iterable[OpenRequest]) -> list[RowInHand]:
     """Hand out every row, of requests that nobody else has a hand on."""
     return [
-        RowInHand(request, index, value)
-        for request in requests
-        for index, value in enumerate(request.values)
+        RowInHand(request, place) for request in requests for place in range(len(request.values))
     ]
 
 

@@ -2,17 +2,17 @@
 
 from bdb import BdbQuit
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...models.model import Prepared, Row
+from ...models.stacking import arrays_of, check_pad_value, kind_of_row
 from ...service.clock import Clock
-from ...wire.codec import JSON, decode_body
+from ...wire.codec import JSON, MSGPACK, decode_body
 from ...wire.errors import ErrorKind, RequestError
 from ...wire.names import shown
-from ...wire.tensors import Column, check_columns, count_rows, decode_columns
+from ...wire.tensors import check_columns, count_rows, decode_columns
 from ..protocol import Failure, Item
 from .faults import (
     failure_of,
@@ -22,9 +22,10 @@ from .faults import (
     preprocess_error,
     request_error,
 )
-from .lanes import Lane, OpenRequest
+from .inputs import Inputs, RequestInputs
+from .keeping import kept
+from .lanes import NOT_AT_HAND, Lane, OpenRequest, RowInHand
 
-_NO_PARAMETERS: Mapping[str, Any] = MappingProxyType({})
 _WHOLE = (int, np.integer)
 
 
@@ -60,7 +61,7 @@ def prepare(lane: Lane, item: Item) -> OpenRequest:
     """
     number, content_type, accept, inputs, truncate, raw_parameters, outputs = item
     limits = lane.record.limits
-    parameters = read_parameters(raw_parameters)
+    check_parameters(raw_parameters)
     wanted = read_wanted(outputs, lane)
     columns = decode_columns(decode_body(inputs, content_type), lane.record.signature)
     count = count_rows(columns)
@@ -70,31 +71,49 @@ def prepare(lane: Lane, item: Item) -> OpenRequest:
             f"{count} rows; the model takes {limits.max_rows_per_request} in one request",
         )
     check_columns(columns, lane.record.signature)
-    rows = split_rows(columns, count, parameters, truncate or limits.truncate)
-    values, lengths, truncated = prepare_rows(lane, rows)
+    given = RequestInputs(columns, count, raw_parameters, truncate or limits.truncate)
+    return prepare_inputs(lane, given, number=number, accept=accept, wanted=wanted)
+
+
+def prepare_inputs(
+    lane: Lane,
+    inputs: Inputs,
+    *,
+    number: int = 0,
+    accept: str = MSGPACK,
+    wanted: tuple[str, ...] = (),
+) -> OpenRequest:
+    """Preprocess all rows of a request.
+
+    Raises:
+        RequestError: of the first row that failed, naming every row that failed in that way.
+    """
+    rows = prepare_rows(lane, inputs)
     # By place: names would double the cost of what is done for each request.
     return OpenRequest(
         number,
         lane.number,
         accept,
         wanted,
-        parameters,
-        values,
-        lengths,
-        truncated,
-        [None] * count,  # outputs
-        count,  # missing
+        inputs,
+        [row.value for row in rows],
+        [row.length for row in rows],
+        [row.kind for row in rows],
+        sum([row.truncated_tokens for row in rows]),
+        [None] * len(rows),  # outputs
+        len(rows),  # missing
+        bytearray(len(rows)),  # taken
     )
 
 
-def read_parameters(raw: bytes | None) -> Mapping[str, Any]:
-    """Read the field `parameters`.
+def check_parameters(raw: bytes | None) -> None:
+    """Hold the field `parameters` against what it may be.
 
     Raises:
         CallerError: `bad_request` where it is not a JSON object.
     """
     if not raw:
-        return _NO_PARAMETERS
+        return
     try:
         parameters = decode_body(raw, JSON)
     except RequestError as error:
@@ -102,7 +121,6 @@ def read_parameters(raw: bytes | None) -> Mapping[str, Any]:
         raise RequestError.of(ErrorKind.BAD_REQUEST, text) from error
     if not isinstance(parameters, dict):
         raise RequestError.of(ErrorKind.BAD_REQUEST, "parameters must be a JSON object")
-    return parameters
 
 
 def read_wanted(outputs: str | None, lane: Lane) -> tuple[str, ...]:
@@ -133,58 +151,96 @@ def refuse_unknown(wanted: tuple[str, ...], known: Mapping[str, Any]) -> None:
             )
 
 
-def split_rows(
-    columns: Mapping[str, Column], count: int, parameters: Mapping[str, Any], truncate: str
-) -> list[Row]:
-    """Cut columns into rows; each array loses its first axis, and stays an array."""
-    rows = []
-    for at in range(count):
-        row = Row(None, parameters, truncate)
-        for name, column in columns.items():
-            row[name] = column[at] if isinstance(column, list) else column[at, ...]
-        rows.append(row)
-    return rows
+class PreparedRow(NamedTuple):
+    """A row on its way to `predict`. The value is made only then where there is no `preprocess`."""
+
+    value: Any
+    length: int
+    kind: int
+    truncated_tokens: int
 
 
-def prepare_rows(lane: Lane, rows: list[Row]) -> tuple[list[Any], list[int], int]:
-    """Preprocess rows; returns their values for `predict`, exact lengths, and tokens cut off.
+def prepare_rows(lane: Lane, inputs: Inputs) -> list[PreparedRow]:
+    """Preprocess rows.
 
     Raises:
         RequestError: of the first row that failed, naming every row that failed in that way.
     """
-    step = _preprocess_row if lane.preprocesses else _measure_row
-    values, lengths, errors = [], [], []
-    truncated = 0
-    for at, row in enumerate(rows):
+    rows, errors = [], []
+    kind = inputs.kind
+    for at in range(inputs.count):
         try:
-            value, length, cut = step(lane, row)
+            rows.append(_prepare_row(lane, inputs, at, kind))
         except RequestError as error:
             errors.append((at, error))
-            continue
         except BdbQuit as error:  # of the whole request: who quits does not want to stop again
             raise model_error(error, "preprocess", lane.logger) from error
-        values.append(value)
-        lengths.append(length)
-        truncated += cut
     if errors:
         raise merge_row_errors(errors)
-    return values, lengths, truncated
+    return rows
 
 
-def _measure_row(lane: Lane, row: Row) -> tuple[Any, int, int]:
-    """A row of a model without `preprocess`: handed on as it is."""
+def put_at_hand(lane: Lane, row: RowInHand) -> None:
+    """Make a row's value where there is none: a run uses it up, and may have changed it.
+
+    Raises:
+        RequestError: `preprocess` fails on the row now, or makes something else of it.
+    """
+    request, place = row
+    if request.values[place] is not NOT_AT_HAND:
+        return
+    inputs = request.inputs
+    if not lane.preprocesses and not lane.model.stack:
+        request.values[place] = inputs.row(place)
+        return
+    again = _prepare_row(lane, inputs, place, inputs.kind)
+    if (again.length, again.kind) != (request.lengths[place], request.kinds[place]):
+        raise RequestError.of(
+            ErrorKind.BAD_OUTPUT,
+            f"preprocess gave a row of length {request.lengths[place]}, and when it ran again for "
+            f"the same row one of length {again.length} or of other arrays",
+        )
+    request.values[place] = again.value
+
+
+def _prepare_row(lane: Lane, inputs: Inputs, at: int, kind: int) -> PreparedRow:
+    if lane.preprocesses:
+        value, length, truncated = _preprocess_row(lane, inputs.row(at))
+    else:
+        value, length, truncated = NOT_AT_HAND, _measure_row(lane, inputs, at), 0
+    if not lane.model.stack:
+        return PreparedRow(value, length, kind, truncated)
+    arrays = _arrays_of(lane, inputs.view(at) if value is NOT_AT_HAND else value, length)
+    return PreparedRow(arrays, length, kind_of_row(arrays, length), truncated)
+
+
+def _measure_row(lane: Lane, inputs: Inputs, at: int) -> int:
+    """The length of a row of a model without `preprocess`."""
     ratio = lane.record.bytes_per_token
     if ratio <= 0:
-        return row, 1, 0
-    text = row.get("text")
+        return 1
+    text = inputs.view(at).get("text")
     length = int(len(text) // ratio) + 1 if isinstance(text, str) else 1
     _refuse_long(lane, length)
-    return row, length, 0
+    return length
+
+
+def _arrays_of(lane: Lane, value: Any, length: int) -> dict[str, np.ndarray[Any, Any]]:
+    """What is stacked of a row. What came from a caller is copied once it is stacked."""
+    try:
+        arrays = arrays_of(value, copy=lane.preprocesses)
+        check_pad_value(arrays, length, lane.model.pad_value)
+    except ValueError as error:
+        kind = ErrorKind.BAD_OUTPUT if lane.preprocesses else ErrorKind.BAD_INPUTS
+        raise RequestError.of(kind, f"this row cannot be stacked: {error}") from error
+    return arrays
 
 
 def _preprocess_row(lane: Lane, row: Row) -> tuple[Any, int, int]:
     try:
         value, length, truncated = _read_prepared(lane.model.preprocess(row), row)
+        if not lane.model.stack:  # which copies
+            value = kept(value, lane.model)
     except BdbQuit:
         raise
     except Exception as error:  # a model may raise anything; all of it becomes a typed error

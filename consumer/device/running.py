@@ -10,27 +10,27 @@ import numpy as np
 from ...models.model import PredictContext
 from ...models.stacking import stack_rows
 from ...wire.errors import ErrorKind, RequestError
-from .faults import is_memory_error, left_by, model_error
-from .lanes import Lane
+from .faults import is_memory_error, left_by, model_error, request_error
+from .keeping import kept
+from .lanes import Lane, RowInHand
+from .preparing import put_at_hand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Rows to run together: what `predict` gets for each, and their exact lengths."""
+    """Rows to run together, of requests with equal parameters."""
 
     number: int
-    values: Sequence[Any]
-    lengths: Sequence[int]
-    parameters: Mapping[str, Any]
+    rows: Sequence[RowInHand]
 
-    def part(self, start: int, end: int) -> "Batch":
-        """The rows from `start` to before `end`."""
-        return Batch(
-            number=self.number,
-            values=self.values[start:end],
-            lengths=self.lengths[start:end],
-            parameters=self.parameters,
-        )
+    @property
+    def longest(self) -> int:
+        """Length that all rows are padded to."""
+        return max([row.length for row in self.rows])
+
+    def of(self, rows: Sequence[RowInHand]) -> "Batch":
+        """Some of the rows."""
+        return Batch(number=self.number, rows=rows)
 
 
 def run_batch(lane: Lane, batch: Batch) -> list[Any]:
@@ -38,17 +38,20 @@ def run_batch(lane: Lane, batch: Batch) -> list[Any]:
 
     After an exception or a wrong number of outputs both halves run on their own, so that a row
     fails for its own sake only. A batch that was too large for the device's memory succeeds so,
-    and the next ones are cut before they are tried.
+    and the next ones are cut before they are tried. What ran is prepared again before it runs
+    again: the failed run may have changed it.
+
+    The outputs are to be encoded or kept (`keep_output`) before the model runs again.
     """
-    if not batch.values:
+    if not batch.rows:
         return []
     memory = lane.memory
     before = memory.saved()
-    was_cut = not memory.allows(len(batch.values), max(batch.lengths))
+    was_cut = not memory.allows(len(batch.rows), batch.longest)
     try:
         results = _run_in_halves(lane, batch)
     except BdbQuit as error:  # not in halves: who quits does not want to stop again
-        return [model_error(error, "predict", lane.logger)] * len(batch.values)
+        return [model_error(error, "predict", lane.logger)] * len(batch.rows)
     if any(_is_short_of_memory(result) for result in results):
         memory.restore(before)
     elif was_cut and memory.saved() == before:
@@ -61,10 +64,12 @@ def _is_short_of_memory(result: Any) -> bool:
 
 
 def _run_in_halves(lane: Lane, batch: Batch) -> list[Any]:
-    count = len(batch.values)
-    half = count // 2
-    if not lane.memory.allows(count, max(batch.lengths)):
-        return _run_parts(lane, batch, half)
+    count = len(batch.rows)
+    if not lane.memory.allows(count, batch.longest):
+        return _run_parts(lane, batch)
+    errors = _put_all_at_hand(lane, batch.rows)
+    if errors:
+        return _run_the_rest(lane, batch, errors)
     try:
         return list(_predict(lane, batch))
     except BdbQuit:
@@ -73,7 +78,7 @@ def _run_in_halves(lane: Lane, batch: Batch) -> list[Any]:
         if count == 1:
             return [model_error(error, "predict", lane.logger)]
         if is_memory_error(error):
-            lane.memory.halve(count, max(batch.lengths))
+            lane.memory.halve(count, batch.longest)
         lane.logger.warning(
             "batch_failed",
             rows=count,
@@ -84,12 +89,43 @@ def _run_in_halves(lane: Lane, batch: Batch) -> list[Any]:
     except BaseException as error:
         raise left_by(error, "predict", lane.logger) from error
     # Outside of the handler: the exception's frames hold the failed batch's arrays.
-    return _run_parts(lane, batch, half)
+    return _run_parts(lane, batch)
 
 
-def _run_parts(lane: Lane, batch: Batch, half: int) -> list[Any]:
-    rest = batch.part(half, len(batch.values))
-    return _run_in_halves(lane, batch.part(0, half)) + _run_in_halves(lane, rest)
+def _run_parts(lane: Lane, batch: Batch) -> list[Any]:
+    half = len(batch.rows) // 2
+    first = _run_in_halves(lane, batch.of(batch.rows[:half]))
+    first = [keep_output(lane, output) for output in first]
+    return first + _run_in_halves(lane, batch.of(batch.rows[half:]))
+
+
+def _put_all_at_hand(lane: Lane, rows: Sequence[RowInHand]) -> dict[int, RequestError]:
+    """Prepare what an earlier run used up; returns the errors of rows by their places."""
+    errors: dict[int, RequestError] = {}
+    for at, row in enumerate(rows):
+        try:
+            put_at_hand(lane, row)
+        except (RequestError, MemoryError) as error:
+            errors[at] = request_error(error)
+    return errors
+
+
+def _run_the_rest(lane: Lane, batch: Batch, errors: Mapping[int, RequestError]) -> list[Any]:
+    rest = [row for at, row in enumerate(batch.rows) if at not in errors]
+    results = iter(_run_in_halves(lane, batch.of(rest)) if rest else ())
+    return [errors[at] if at in errors else next(results) for at in range(len(batch.rows))]
+
+
+def keep_output(lane: Lane, output: Any) -> Any:
+    """An output as it is now, for the time after the model runs again; or its `RequestError`."""
+    if isinstance(output, RequestError):
+        return output
+    try:
+        return kept(output, lane.model)
+    except Exception as error:  # noqa: BLE001  classes of a model's may raise anything
+        return model_error(error, "predict", lane.logger)
+    except BaseException as error:
+        raise left_by(error, "predict", lane.logger) from error
 
 
 def outputs_of(lane: Lane, batch: Batch) -> list[Any]:
@@ -106,18 +142,20 @@ def outputs_of(lane: Lane, batch: Batch) -> list[Any]:
 
 
 def _predict(lane: Lane, batch: Batch) -> Sequence[Any]:
+    """Hand the rows over. Nothing that the model gets is used again, or belongs to another row."""
     model = lane.model
+    lengths = [row.length for row in batch.rows]
     context = PredictContext(
-        lengths=batch.lengths,
-        parameters=batch.parameters,
+        lengths=lengths,
+        parameters=batch.rows[0].request.inputs.parameters(),
         device=lane.device,
         batch=batch.number,
     )
-    rows: Any = batch.values
+    rows: Any = [row.use() for row in batch.rows]
     if model.stack:
-        rows = stack_rows(batch.values, batch.lengths, model.pad_side, model.pad_value)
+        rows = stack_rows(rows, lengths, model.pad_side, model.pad_value)
     outputs = model.predict(rows, context)
-    count = len(batch.values)
+    count = len(batch.rows)
     is_sequence = isinstance(outputs, list | tuple) or (
         isinstance(outputs, np.ndarray) and outputs.ndim > 0
     )

@@ -29,11 +29,11 @@ from ...wire.errors import ErrorKind, RequestError
 from ..protocol import Item, Load
 from .answering import encode_answer
 from .faults import ModelLeftError, merge_row_errors
-from .lanes import Lane, OpenRequest
+from .lanes import Lane, OpenRequest, take_all
 from .loading import OpeningOptions, load_lane, refusal
 from .opening import store_opener
-from .preparing import prepare
-from .running import Batch, run_batch
+from .preparing import prepare, put_at_hand
+from .running import Batch, keep_output, run_batch
 
 STAGES = ("preprocess", "predict", "postprocess")
 _SHOWN_CHARACTERS = 200
@@ -144,6 +144,8 @@ def _run_stages(lane: Lane, job: Job, trial: Trial, clock: Clock) -> None:
     request = prepare(lane, job.item)
     trial.preprocess_ms = _since_ms(started_ms, clock)
     trial.lengths, trial.truncated_tokens = request.lengths, request.truncated_tokens
+    for row in take_all([request]):
+        put_at_hand(lane, row)
     trial.values = [describe_value(value) for value in request.values]
     if job.stage == STAGES[0]:
         return
@@ -167,14 +169,10 @@ def _predict(lane: Lane, request: OpenRequest) -> list[int]:
     """Run all rows, in their order, in as few batches as the limits allow; returns their sizes."""
     sizes: list[int] = []
     errors: list[tuple[int, RequestError]] = []
-    for number, (start, end) in enumerate(cut(lane, request.lengths), start=1):
-        batch = Batch(
-            number=number,
-            values=request.values[start:end],
-            lengths=request.lengths[start:end],
-            parameters=request.parameters,
-        )
-        request.outputs[start:end] = run_batch(lane, batch)
+    rows = take_all([request])
+    for number, (start, end) in enumerate(cut(lane, request.lengths, request.kinds), start=1):
+        outputs = run_batch(lane, Batch(number=number, rows=rows[start:end]))
+        request.outputs[start:end] = [keep_output(lane, output) for output in outputs]
         sizes.append(end - start)
     for at, output in enumerate(request.outputs):
         if isinstance(output, RequestError):
@@ -184,12 +182,14 @@ def _predict(lane: Lane, request: OpenRequest) -> list[int]:
     return sizes
 
 
-def cut(lane: Lane, lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+def cut(lane: Lane, lengths: Sequence[int], kinds: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Where batches start and end when rows are taken in order."""
     start = 0
     while start < len(lengths):
         end = start + 1
-        while end < len(lengths) and lane.fits_one_batch(lengths[start : end + 1]):
+        while end < len(lengths) and lane.fits_one_batch(
+            lengths[start : end + 1], kinds[start : end + 1]
+        ):
             end += 1
         yield start, end
         start = end

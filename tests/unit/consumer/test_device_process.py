@@ -56,9 +56,7 @@ def test_an_idle_device_prepares_runs_and_answers_in_one_message(device):
     items = [
         device.item(texts("one")),
         device.item(texts("two"), accept=MSGPACK),
-        device.item(
-            encode_columns({"ids": np.arange(6).reshape(2, 3)}, MSGPACK), content_type=MSGPACK
-        ),
+        device.item(encode_columns({"text": ["three", "four"]}, MSGPACK), content_type=MSGPACK),
     ]
     done = device.prepare_run(items, batch=7)
     assert done.batch == 7
@@ -70,7 +68,24 @@ def test_an_idle_device_prepares_runs_and_answers_in_one_message(device):
         {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["one"]}
     ]
     assert columns_of(second, MSGPACK) == {"text": ["two"]}
-    assert columns_of(third)["ids"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert columns_of(third) == {"text": ["three", "four"]}
+
+
+def test_rows_of_several_kinds_are_kept_for_batches_of_one_kind(device):
+    device.load("plain")
+    tensors = [np.arange(2), np.arange(3), np.array([0.5]), np.array([True])]
+    items = [
+        device.item(encode_columns({"x": one}, MSGPACK), content_type=MSGPACK) for one in tensors
+    ]
+    done = device.prepare_run([*items, device.item(texts("a"))])
+    assert (done.rows, done.answers, done.failures) == ([], [], [])
+    kinds = [set(item.kinds) for item in done.prepared]
+    assert [len(one) for one in kinds] == [1] * 5
+    assert kinds[0] == kinds[1]
+    assert len(set.union(*kinds)) == 4
+    device.send(Run(2, LANE, [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]))
+    answers = device.expect(Done).answers
+    assert [columns_of(answer)["x"].tolist() for answer in answers] == [[0, 1], [0, 1, 2]]
 
 
 def test_requests_too_large_for_one_batch_are_kept_for_batches_that_fit(device):
