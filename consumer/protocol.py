@@ -236,7 +236,7 @@ _NESTED: dict[str, dict[str, type[Any]]] = {
 _HANDLES = {"Run": "rows", "Done": "rows"}
 
 
-def decode(body: bytes) -> Message:
+def decode(body: bytes | memoryview) -> Message:
     """Read the body of a frame.
 
     Raises:

@@ -15,7 +15,7 @@ from ..protocol import Item
 from .answering import encode_answer
 from .lanes import Lane, take_all
 from .preparing import prepare
-from .running import Batch, keep_output, outputs_of
+from .running import batch_of, keep_output, outputs_of
 
 _DIGEST = "sha256:"
 
@@ -37,7 +37,7 @@ def _answer(lane: Lane, example: Golden) -> bytes:
     item = Item(0, JSON, JSON, orjson.dumps(example.inputs), None, None, None)
     request = prepare(lane, item)
     for row in take_all([request]):
-        (output,) = outputs_of(lane, Batch(number=0, rows=[row]))
+        (output,) = outputs_of(lane, batch_of(0, [row]))
         request.outputs[row.place] = keep_output(lane, output)
     return encode_answer(lane, request)
 

@@ -33,7 +33,7 @@ class Inputs(Protocol):
         """The caller's `parameters`, decoded anew."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RequestInputs:
     """The decoded inputs of a request. `raw_parameters` are a JSON object, or empty."""
 
@@ -45,7 +45,14 @@ class RequestInputs:
     @property
     def kind(self) -> int:
         """See `Inputs`."""
-        return digest(tuple(map(_kind_of_column, self.columns.items())))
+        return digest(
+            tuple(
+                [
+                    (name, type(column[0]) if isinstance(column, list) else column.dtype.char)
+                    for name, column in self.columns.items()
+                ]
+            )
+        )
 
     def row(self, at: int) -> Row:
         """See `Inputs`."""
@@ -63,13 +70,7 @@ class RequestInputs:
 
     def parameters(self) -> dict[str, Any]:
         """See `Inputs`."""
-        parameters: dict[str, Any] = orjson.loads(self.raw_parameters or b"{}")
-        return parameters
-
-
-def _kind_of_column(item: tuple[str, Column]) -> tuple[str, object]:
-    name, column = item
-    return name, type(column[0]) if isinstance(column, list) else column.dtype.str
+        return orjson.loads(self.raw_parameters) if self.raw_parameters else {}
 
 
 @dataclass(frozen=True, slots=True)

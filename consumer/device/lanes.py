@@ -17,8 +17,10 @@ from .inputs import Inputs
 from .memory import MemoryLimit
 
 REQUESTS_MAX = 65_536
-# In place of a value that is not prepared: never, or used up by a run.
+# In place of a value that is not prepared: not yet, or used up by a run.
 NOT_AT_HAND: Final = object()
+# In place of the output of a row that was not handed out yet.
+NOT_TAKEN: Final = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,12 @@ class Lane:
         object.__setattr__(self, "outputs", specs)
         dtypes = {name: _dtype(spec) for name, spec in specs.items()}
         object.__setattr__(self, "output_dtypes", dtypes)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether rows go to `predict` as they came, each of length 1."""
+        as_they_came = not (self.preprocesses or self.model.stack)
+        return as_they_came and self.record.bytes_per_token <= 0
 
     def fits_one_batch(self, lengths: Sequence[int], kinds: Sequence[int]) -> bool:
         """Whether rows of these lengths and kinds may run together; a single row always may."""
@@ -87,15 +95,14 @@ class OpenRequest:
     truncated_tokens: int
     outputs: list[Any]
     missing: int
-    taken: bytearray
     preprocess_ms: float = 0.0
     dropped: bool = False
 
     def take(self, index: int) -> "RowInHand | None":
         """Hand out one row, once; None where there is no such row any more."""
-        if not 0 <= index < len(self.values) or self.taken[index]:
+        if not 0 <= index < len(self.outputs) or self.outputs[index] is not NOT_TAKEN:
             return None
-        self.taken[index] = True
+        self.outputs[index] = None
         return RowInHand(self, index)
 
     def report(self) -> PreparedItem:
@@ -110,17 +117,6 @@ class RowInHand(NamedTuple):
 
     request: OpenRequest
     place: int
-
-    @property
-    def length(self) -> int:
-        """Exact length."""
-        return self.request.lengths[self.place]
-
-    def use(self) -> Any:
-        """What `predict` gets for it, which is to be handed over at once: it is at hand no more."""
-        values, place = self.request.values, self.place
-        value, values[place] = values[place], NOT_AT_HAND
-        return value
 
 
 def take_all(requests: Iterable[OpenRequest]) -> list[RowInHand]:

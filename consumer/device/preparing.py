@@ -2,7 +2,7 @@
 
 from bdb import BdbQuit
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from .faults import (
 )
 from .inputs import Inputs, RequestInputs
 from .keeping import kept
-from .lanes import NOT_AT_HAND, Lane, OpenRequest, RowInHand
+from .lanes import NOT_AT_HAND, NOT_TAKEN, Lane, OpenRequest
 
 _WHOLE = (int, np.integer)
 
@@ -88,22 +88,14 @@ def prepare_inputs(
     Raises:
         RequestError: of the first row that failed, naming every row that failed in that way.
     """
-    rows = prepare_rows(lane, inputs)
+    count = inputs.count
+    if lane.is_plain:
+        prepared = [NOT_AT_HAND] * count, [1] * count, [inputs.kind] * count, 0
+    else:
+        prepared = _prepare_rows(lane, inputs)
     # By place: names would double the cost of what is done for each request.
-    return OpenRequest(
-        number,
-        lane.number,
-        accept,
-        wanted,
-        inputs,
-        [row.value for row in rows],
-        [row.length for row in rows],
-        [row.kind for row in rows],
-        sum([row.truncated_tokens for row in rows]),
-        [None] * len(rows),  # outputs
-        len(rows),  # missing
-        bytearray(len(rows)),  # taken
-    )
+    outputs = [NOT_TAKEN] * count
+    return OpenRequest(number, lane.number, accept, wanted, inputs, *prepared, outputs, count)
 
 
 def check_parameters(raw: bytes | None) -> None:
@@ -151,67 +143,60 @@ def refuse_unknown(wanted: tuple[str, ...], known: Mapping[str, Any]) -> None:
             )
 
 
-class PreparedRow(NamedTuple):
-    """A row on its way to `predict`. The value is made only then where there is no `preprocess`."""
-
-    value: Any
-    length: int
-    kind: int
-    truncated_tokens: int
-
-
-def prepare_rows(lane: Lane, inputs: Inputs) -> list[PreparedRow]:
-    """Preprocess rows.
-
-    Raises:
-        RequestError: of the first row that failed, naming every row that failed in that way.
-    """
-    rows, errors = [], []
-    kind = inputs.kind
+def _prepare_rows(lane: Lane, inputs: Inputs) -> tuple[list[Any], list[int], list[int], int]:
+    """Values, lengths and kinds of all rows, and tokens cut off."""
+    values, lengths, kinds, errors = [], [], [], []
+    truncated = 0
+    kind_of_inputs = inputs.kind
     for at in range(inputs.count):
         try:
-            rows.append(_prepare_row(lane, inputs, at, kind))
+            value, length, kind, cut = _prepare_row(lane, inputs, at, kind_of_inputs)
         except RequestError as error:
             errors.append((at, error))
+            continue
         except BdbQuit as error:  # of the whole request: who quits does not want to stop again
             raise model_error(error, "preprocess", lane.logger) from error
+        values.append(value)
+        lengths.append(length)
+        kinds.append(kind)
+        truncated += cut
     if errors:
         raise merge_row_errors(errors)
-    return rows
+    return values, lengths, kinds, truncated
 
 
-def put_at_hand(lane: Lane, row: RowInHand) -> None:
-    """Make a row's value where there is none: a run uses it up, and may have changed it.
+def value_again(lane: Lane, request: OpenRequest, place: int) -> Any:
+    """Make the value of a row that has none at hand.
 
     Raises:
         RequestError: `preprocess` fails on the row now, or makes something else of it.
     """
-    request, place = row
-    if request.values[place] is not NOT_AT_HAND:
-        return
     inputs = request.inputs
     if not lane.preprocesses and not lane.model.stack:
-        request.values[place] = inputs.row(place)
-        return
-    again = _prepare_row(lane, inputs, place, inputs.kind)
-    if (again.length, again.kind) != (request.lengths[place], request.kinds[place]):
+        return inputs.row(place)
+    value, length, kind, _ = _prepare_row(lane, inputs, place, inputs.kind)
+    if (length, kind) != (request.lengths[place], request.kinds[place]):
         raise RequestError.of(
             ErrorKind.BAD_OUTPUT,
             f"preprocess gave a row of length {request.lengths[place]}, and when it ran again for "
-            f"the same row one of length {again.length} or of other arrays",
+            f"the same row one of length {length} or of other arrays",
         )
-    request.values[place] = again.value
+    return value
 
 
-def _prepare_row(lane: Lane, inputs: Inputs, at: int, kind: int) -> PreparedRow:
+def _prepare_row(lane: Lane, inputs: Inputs, at: int, kind: int) -> tuple[Any, int, int, int]:
+    """A row's value, length and kind, and tokens cut off.
+
+    Without `preprocess` a value is made only when it is to run, or stacked from where it lies.
+    """
     if lane.preprocesses:
         value, length, truncated = _preprocess_row(lane, inputs.row(at))
     else:
         value, length, truncated = NOT_AT_HAND, _measure_row(lane, inputs, at), 0
     if not lane.model.stack:
-        return PreparedRow(value, length, kind, truncated)
+        return value, length, kind, truncated
     arrays = _arrays_of(lane, inputs.view(at) if value is NOT_AT_HAND else value, length)
-    return PreparedRow(arrays, length, kind_of_row(arrays, length), truncated)
+    return arrays, length, kind_of_row(arrays, length), truncated
 
 
 def _measure_row(lane: Lane, inputs: Inputs, at: int) -> int:

@@ -50,7 +50,7 @@ from .host import resident_bytes
 from .lanes import Lane, OpenRequest, RequestBook, RowInHand, take_all
 from .loading import Opener, load_lane, refusal, settle_memory
 from .preparing import prepare_all
-from .running import Batch, keep_output, run_batch
+from .running import batch_of, keep_output, run_batch
 from .turns import Turns
 
 SIDE_THREADS = 2
@@ -261,7 +261,7 @@ class DeviceProcess:
         self, lane: Lane, batch: int, rows: list[RowInHand], prepared: PreparedRows
     ) -> None:
         started_ms = self._clock.monotonic_ms()
-        results = run_batch(lane, Batch(number=batch, rows=rows))
+        results = run_batch(lane, batch_of(batch, rows))
         predict_ms = self._clock.monotonic_ms() - started_ms
         touched, errors = _give_back(rows, results)
         answerable = [one for one in touched.values() if not (one.missing or one.number in errors)]

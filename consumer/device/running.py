@@ -12,8 +12,8 @@ from ...models.stacking import stack_rows
 from ...wire.errors import ErrorKind, RequestError
 from .faults import is_memory_error, left_by, model_error, request_error
 from .keeping import kept
-from .lanes import Lane, RowInHand
-from .preparing import put_at_hand
+from .lanes import NOT_AT_HAND, Lane, RowInHand
+from .preparing import value_again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,15 +22,23 @@ class Batch:
 
     number: int
     rows: Sequence[RowInHand]
+    lengths: Sequence[int]
 
     @property
     def longest(self) -> int:
         """Length that all rows are padded to."""
-        return max([row.length for row in self.rows])
+        return max(self.lengths)
 
-    def of(self, rows: Sequence[RowInHand]) -> "Batch":
-        """Some of the rows."""
-        return Batch(number=self.number, rows=rows)
+    def part(self, start: int, end: int) -> "Batch":
+        """The rows from `start` to before `end`."""
+        return Batch(number=self.number, rows=self.rows[start:end], lengths=self.lengths[start:end])
+
+
+def batch_of(number: int, rows: Sequence[RowInHand]) -> Batch:
+    """Rows to run together, with their lengths."""
+    return Batch(
+        number=number, rows=rows, lengths=[request.lengths[place] for request, place in rows]
+    )
 
 
 def run_batch(lane: Lane, batch: Batch) -> list[Any]:
@@ -67,11 +75,11 @@ def _run_in_halves(lane: Lane, batch: Batch) -> list[Any]:
     count = len(batch.rows)
     if not lane.memory.allows(count, batch.longest):
         return _run_parts(lane, batch)
-    errors = _put_all_at_hand(lane, batch.rows)
+    values, errors = _take_values(lane, batch.rows)
     if errors:
         return _run_the_rest(lane, batch, errors)
     try:
-        return list(_predict(lane, batch))
+        return list(_predict(lane, batch, values))
     except BdbQuit:
         raise
     except Exception as error:  # noqa: BLE001  a model may raise anything; it becomes a typed error
@@ -89,30 +97,43 @@ def _run_in_halves(lane: Lane, batch: Batch) -> list[Any]:
     except BaseException as error:
         raise left_by(error, "predict", lane.logger) from error
     # Outside of the handler: the exception's frames hold the failed batch's arrays.
+    del values
     return _run_parts(lane, batch)
 
 
 def _run_parts(lane: Lane, batch: Batch) -> list[Any]:
     half = len(batch.rows) // 2
-    first = _run_in_halves(lane, batch.of(batch.rows[:half]))
-    first = [keep_output(lane, output) for output in first]
-    return first + _run_in_halves(lane, batch.of(batch.rows[half:]))
+    first = [keep_output(lane, output) for output in _run_in_halves(lane, batch.part(0, half))]
+    return first + _run_in_halves(lane, batch.part(half, len(batch.rows)))
 
 
-def _put_all_at_hand(lane: Lane, rows: Sequence[RowInHand]) -> dict[int, RequestError]:
-    """Prepare what an earlier run used up; returns the errors of rows by their places."""
+def _take_values(
+    lane: Lane, rows: Sequence[RowInHand]
+) -> tuple[list[Any], dict[int, RequestError]]:
+    """What `predict` gets for the rows; prepared again where an earlier run used it up.
+
+    Where this fails for some, by whose places their errors are, the rest stays at hand.
+    """
+    values: list[Any] = []
     errors: dict[int, RequestError] = {}
-    for at, row in enumerate(rows):
-        try:
-            put_at_hand(lane, row)
-        except (RequestError, MemoryError) as error:
-            errors[at] = request_error(error)
-    return errors
+    for at, (request, place) in enumerate(rows):
+        value = request.values[place]
+        request.values[place] = NOT_AT_HAND
+        if value is NOT_AT_HAND:
+            try:
+                value = value_again(lane, request, place)
+            except (RequestError, MemoryError) as error:
+                errors[at] = request_error(error)
+        values.append(value)
+    if errors:
+        for (request, place), value in zip(rows, values, strict=True):
+            request.values[place] = value
+    return values, errors
 
 
 def _run_the_rest(lane: Lane, batch: Batch, errors: Mapping[int, RequestError]) -> list[Any]:
     rest = [row for at, row in enumerate(batch.rows) if at not in errors]
-    results = iter(_run_in_halves(lane, batch.of(rest)) if rest else ())
+    results = iter(_run_in_halves(lane, batch_of(batch.number, rest)) if rest else ())
     return [errors[at] if at in errors else next(results) for at in range(len(batch.rows))]
 
 
@@ -141,19 +162,18 @@ def outputs_of(lane: Lane, batch: Batch) -> list[Any]:
     return outputs
 
 
-def _predict(lane: Lane, batch: Batch) -> Sequence[Any]:
+def _predict(lane: Lane, batch: Batch, values: list[Any]) -> Sequence[Any]:
     """Hand the rows over. Nothing that the model gets is used again, or belongs to another row."""
     model = lane.model
-    lengths = [row.length for row in batch.rows]
     context = PredictContext(
-        lengths=lengths,
+        lengths=list(batch.lengths),
         parameters=batch.rows[0].request.inputs.parameters(),
         device=lane.device,
         batch=batch.number,
     )
-    rows: Any = [row.use() for row in batch.rows]
+    rows: Any = values
     if model.stack:
-        rows = stack_rows(rows, lengths, model.pad_side, model.pad_value)
+        rows = stack_rows(values, batch.lengths, model.pad_side, model.pad_value)
     outputs = model.predict(rows, context)
     count = len(batch.rows)
     is_sequence = isinstance(outputs, list | tuple) or (

@@ -32,8 +32,8 @@ from .faults import ModelLeftError, merge_row_errors
 from .lanes import Lane, OpenRequest, take_all
 from .loading import OpeningOptions, load_lane, refusal
 from .opening import store_opener
-from .preparing import prepare, put_at_hand
-from .running import Batch, keep_output, run_batch
+from .preparing import prepare
+from .running import batch_of, keep_output, run_batch
 
 STAGES = ("preprocess", "predict", "postprocess")
 _SHOWN_CHARACTERS = 200
@@ -144,9 +144,12 @@ def _run_stages(lane: Lane, job: Job, trial: Trial, clock: Clock) -> None:
     request = prepare(lane, job.item)
     trial.preprocess_ms = _since_ms(started_ms, clock)
     trial.lengths, trial.truncated_tokens = request.lengths, request.truncated_tokens
-    for row in take_all([request]):
-        put_at_hand(lane, row)
-    trial.values = [describe_value(value) for value in request.values]
+    values = (
+        request.values
+        if lane.preprocesses
+        else map(request.inputs.view, range(len(request.values)))
+    )
+    trial.values = [describe_value(value) for value in values]
     if job.stage == STAGES[0]:
         return
     started_ms = clock.monotonic_ms()
@@ -171,7 +174,7 @@ def _predict(lane: Lane, request: OpenRequest) -> list[int]:
     errors: list[tuple[int, RequestError]] = []
     rows = take_all([request])
     for number, (start, end) in enumerate(cut(lane, request.lengths, request.kinds), start=1):
-        outputs = run_batch(lane, Batch(number=number, rows=rows[start:end]))
+        outputs = run_batch(lane, batch_of(number, rows[start:end]))
         request.outputs[start:end] = [keep_output(lane, output) for output in outputs]
         sizes.append(end - start)
     for at, output in enumerate(request.outputs):

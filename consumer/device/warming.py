@@ -16,7 +16,7 @@ from .inputs import ExampleInputs
 from .keeping import kept
 from .lanes import NOT_AT_HAND, Lane, OpenRequest, take_all
 from .preparing import prepare_inputs
-from .running import Batch, outputs_of
+from .running import batch_of, outputs_of
 
 CurvePoint = tuple[int, int, float]
 
@@ -107,7 +107,6 @@ def _times(lane: Lane, request: OpenRequest, rows: int) -> OpenRequest:
         kinds=request.kinds * rows,
         outputs=[None] * rows,
         missing=rows,
-        taken=bytearray(rows),
     )
 
 
@@ -128,7 +127,7 @@ def _measure_ms(lane: Lane, request: OpenRequest, rows: int, clock: Clock) -> fl
 
 
 def _run_ms(lane: Lane, request: OpenRequest, rows: int, clock: Clock) -> float:
-    batch = Batch(number=_WARM_UP_BATCH, rows=take_all([_times(lane, request, rows)]))
+    batch = batch_of(_WARM_UP_BATCH, take_all([_times(lane, request, rows)]))
     started_ms = clock.monotonic_ms()
     outputs_of(lane, batch)
     return clock.monotonic_ms() - started_ms
@@ -136,5 +135,5 @@ def _run_ms(lane: Lane, request: OpenRequest, rows: int, clock: Clock) -> float:
 
 def _check_answer(lane: Lane, request: OpenRequest, rows: int) -> None:
     """A version whose outputs break its own signature would fail every request."""
-    batch = Batch(number=_WARM_UP_BATCH, rows=take_all([_times(lane, request, rows)]))
+    batch = batch_of(_WARM_UP_BATCH, take_all([_times(lane, request, rows)]))
     encode_answer(lane, replace(request, outputs=outputs_of(lane, batch)[:1]))

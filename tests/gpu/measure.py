@@ -18,7 +18,7 @@ from batchfleet.consumer.device.lanes import OpenRequest, take_all
 from batchfleet.consumer.device.loading import OpeningOptions, load_lane
 from batchfleet.consumer.device.opening import store_opener
 from batchfleet.consumer.device.preparing import prepare_inputs
-from batchfleet.consumer.device.running import Batch, outputs_of
+from batchfleet.consumer.device.running import batch_of, outputs_of
 from batchfleet.consumer.protocol import Load
 from batchfleet.models.store import Store
 from batchfleet.ops.cli.connecting import connected
@@ -69,9 +69,8 @@ class Encoder:
             truncated_tokens=0,
             outputs=[None] * count,
             missing=count,
-            taken=bytearray(count),
         )
-        outputs = outputs_of(self.lane, Batch(number=0, rows=take_all([request])))
+        outputs = outputs_of(self.lane, batch_of(0, take_all([request])))
         return np.stack([output["embedding"] for output in outputs])
 
 

@@ -4,9 +4,9 @@ import structlog
 
 from batchfleet.consumer.device.faults import FaultLog
 from batchfleet.consumer.device.inputs import RequestInputs
-from batchfleet.consumer.device.lanes import Lane, OpenRequest, take_all
+from batchfleet.consumer.device.lanes import NOT_TAKEN, Lane, OpenRequest, take_all
 from batchfleet.consumer.device.preparing import prepare_inputs
-from batchfleet.consumer.device.running import Batch, run_batch
+from batchfleet.consumer.device.running import batch_of, run_batch
 from batchfleet.service.clock import ManualClock
 from batchfleet.wire.deployment import VersionRecord
 
@@ -36,7 +36,7 @@ def prepared(lane, columns, number=1, parameters=None):
 
 def run_together(lane, *requests):
     """All rows of these requests as one batch: an output or an error for each."""
-    return run_batch(lane, Batch(number=1, rows=take_all(requests)))
+    return run_batch(lane, batch_of(1, take_all(requests)))
 
 
 def open_request(number, values, *, lane=1, **fields):
@@ -49,8 +49,7 @@ def open_request(number, values, *, lane=1, **fields):
         "lengths": [1] * rows,
         "kinds": [0] * rows,
         "truncated_tokens": 0,
-        "outputs": [None] * rows,
+        "outputs": [NOT_TAKEN] * rows,
         "missing": rows,
-        "taken": bytearray(rows),
     }
     return OpenRequest(number=number, lane=lane, values=list(values), **(usual | fields))

@@ -125,8 +125,8 @@ def test_the_book_hands_each_row_out_once_and_to_its_own_lane():
     assert book.take(1, [(5, 0)]) == []
     assert book.add(waiting(5))
     assert book.take(2, [(5, 0)]) == []
-    assert [row.use() for row in book.take(1, [(5, 1), (5, 1), (5, 2), (5, -1)])] == ["5.1"]
-    assert [row.use() for row in book.take(1, [(5, 0), (5, 1)])] == ["5.0"]
+    assert [row.place for row in book.take(1, [(5, 1), (5, 1), (5, 2), (5, -1)])] == [1]
+    assert [row.place for row in book.take(1, [(5, 0), (5, 1)])] == [0]
 
 
 def test_the_book_takes_no_request_that_was_dropped_or_whose_lane_is_gone():
