@@ -127,6 +127,32 @@ class Polished(Model):
         return {"upper": row.upper(), "size": len(row)}
 
 
+class Reusing(Model):
+    """Gives back each row from one buffer, of as many numbers a row as the parameters say."""
+
+    def load(self, context):
+        self.buffer = np.zeros(1 << 20)
+
+    def predict(self, rows, context):
+        size = context.parameters.get("size", 1)
+        buffer = self.buffer[: len(rows) * size].reshape(len(rows), size)
+        buffer[...] = np.stack([row["x"] for row in rows])[:, np.newaxis]
+        return list(buffer)
+
+
+class Polishing(Reusing):
+    """Waits with the first row that it postprocesses until the test lets it go."""
+
+    def postprocess(self, row):
+        if row[0] == 0:
+            wait_for(self.folder / "fifo")
+        return row
+
+    def load(self, context):
+        super().load(context)
+        self.folder = context.folder
+
+
 class Waiting(Model):
     """Predicts once the pipe named by a row has been opened by the test."""
 
@@ -171,7 +197,8 @@ class ColdFeet(Plain):
 MODELS = {
     kind.__name__.lower(): kind
     for kind in (
-        ColdFeet, Endless, Faulty, Growing, Picky, Plain, Polished, Stacked, Unloadable, Waiting,
+        ColdFeet, Endless, Faulty, Growing, Picky, Plain, Polished, Polishing, Reusing, Stacked,
+        Unloadable, Waiting,
     )
 }  # fmt: skip
 

@@ -76,7 +76,7 @@ class Device:
         self._socket, theirs = socket.socketpair()
         self._socket.settimeout(TIMEOUT_S)
         command = [sys.executable, __file__, "--serve", "--fd", str(theirs.fileno())]
-        environ = {**os.environ, "PYTHONPATH": str(root / "namespace")}
+        environ = {"PYTHONPATH": str(root / "namespace")}
         self.process = subprocess.Popen(
             [*command, "--parent", str(os.getpid())], pass_fds=[theirs.fileno()], env=environ
         )

@@ -215,3 +215,46 @@ def test_rows_are_prepared_while_a_batch_runs(device, fifo):
     assert not [message for message in device.seen if isinstance(message, Done)]
     release(fifo)
     assert len(device.expect(Done).answers) == 1
+
+
+def floats(device, *values, **fields):
+    tensor = {"name": "x", "datatype": "FP64", "shape": [len(values)], "data": values}
+    return device.item([tensor], **fields)
+
+
+def firsts(end):
+    """The first number of each row of an answer."""
+    return columns_of(end)["output"][:, 0].tolist()
+
+
+def test_outputs_that_wait_for_other_batches_are_not_those_of_these(device):
+    device.load("reusing")
+    device.send(Prepare(LANE, [floats(device, 1, 2, 3, 4), floats(device, 5, 6)]))
+    device.expect(PreparedRows)
+    for number, rows in enumerate(([(1, 0), (2, 0)], [(1, 3), (1, 1)], [(2, 1), (1, 2)])):
+        device.send(Run(number, LANE, rows))
+    ends = device.ends_of([1, 2])
+    assert firsts(ends[1]) == [1, 2, 3, 4]
+    assert firsts(ends[2]) == [5, 6]
+
+
+def test_large_outputs_are_encoded_while_the_model_fills_its_buffer_again(device):
+    device.load("reusing")
+    size = json.dumps({"size": 100_000}).encode()
+    items = [floats(device, at, parameters=size, accept=MSGPACK) for at in range(12)]
+    for item in items:
+        device.send(PrepareRun(item.request, LANE, [item]))
+    ends = device.ends_of([item.request for item in items])
+    columns = [columns_of(ends[item.request], MSGPACK)["output"] for item in items]
+    assert [np.unique(column).tolist() for column in columns] == [[at] for at in range(12)]
+
+
+def test_postprocessing_has_its_row_while_the_model_fills_its_buffer_again(device, fifo):
+    device.load("polishing", store=str(fifo.parent))
+    items = [floats(device, at) for at in range(8)]
+    for item in items:
+        device.send(PrepareRun(item.request, LANE, [item]))
+    ends = device.ends_of([item.request for item in items[1:]])
+    release(fifo)
+    ends |= device.ends_of([items[0].request])
+    assert [firsts(ends[item.request]) for item in items] == [[at] for at in range(8)]
