@@ -97,11 +97,12 @@ def check_pad_value(arrays: Mapping[str, Array], length: int, pad_value: float) 
 def _holds(dtype: np.dtype[Any], value: float) -> bool:
     if dtype.kind == "b":
         return value in (0, 1)
+    is_finite = isinstance(value, int) or isfinite(value)
     if dtype.kind in "iu":
         bounds = np.iinfo(dtype)
-        return bool(isfinite(value) and value == int(value) and bounds.min <= value <= bounds.max)
+        return is_finite and int(value) == value and bounds.min <= value <= bounds.max
     if dtype.kind == "f":
-        return not isfinite(value) or bool(abs(value) <= np.finfo(dtype).max)
+        return not is_finite or abs(value) <= float(np.finfo(dtype).max)
     return dtype.kind in "cO"
 
 

@@ -412,3 +412,28 @@ def test_a_run_teaches_what_a_large_batch_of_a_slow_model_costs_unless_it_broke(
     failures = [Failure(1, POISON.code, "it broke at once", [])] if breaks else []
     bench.core.receive(Done(run.batch, rows, 2_000.0, prepared, failures, answered(2, 3, 4)), 2.0)
     assert bench.lane.cost.milliseconds(8, 4) == (16_000 if breaks else 9_000)
+
+
+def test_rows_of_several_kinds_run_one_kind_after_the_other():
+    bench = Bench(max_batch_size=8)
+    bench.take(entry("a", rows=2), entry("b"), entry("c"))
+    (run,) = bench.plan()
+    kinds = {1: [7, 8], 2: [7], 3: [8]}
+    items = [prepared_item(number, [1] * len(one), one) for number, one in kinds.items()]
+    bench.core.receive(Done(run.batch, [], 0.0, items, [], []), 1.0)
+    ran = []
+    for ended in ([2], [1, 3]):
+        (run,) = bench.plan(1.0)
+        ran.append(sorted(run.rows))
+        bench.done(run, answered(*ended))
+    assert ran == [[(1, 0), (2, 0)], [(1, 1), (3, 0)]]
+    assert not bench.core.held
+
+
+def test_who_starts_over_is_of_the_kind_that_the_next_process_tells():
+    bench = Bench(bytes_per_token=4.0)
+    bench.take(entry("a"), entry("b"))
+    bench.plan()
+    bench.core.receive(PreparedRows([prepared_item(1, [5], [3])], []), 1.0)
+    bench.core.lose_device(POISON, "gone")
+    assert [held.kinds for held in bench.core.held.values()] == [(), ()]
