@@ -115,7 +115,8 @@ class Model:
 
     With `stack = True`, `predict` gets one dict instead of a list of rows: each array of the
     prepared rows padded at the side that `pad_side` names with `pad_value` (a number that their
-    datatypes can hold) and stacked along a new first axis, plus `mask` (bool, rows × longest), true where a value is real.
+    datatypes can hold) and stacked along a new first axis, plus `mask` (bool, rows × longest), true
+    where a value is real.
 
     `signature`, `limits` and `bytes_per_token` are what `batchfleet models publish FILE.py` writes
     into the manifest, as there. They are read from the file without running it, so write them out;
