@@ -5,7 +5,7 @@
             return [{"text": row["text"].upper()} for row in rows]
 
 All methods run in the device process: `load` and `predict` on the one thread that owns the device,
-`preprocess` and `postprocess` on a few threads beside it.
+`preprocess` and `postprocess` on threads beside it, each for one row at a time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -142,9 +142,8 @@ class Model:
         first axis of the first array. Raise `ValueError` to refuse the row as `bad_inputs`, or
         `RequestError.of(kind, message)` to choose the error.
 
-        The row and all in it are yours to change. This may run twice for one row, and for two rows
-        at once on two threads: a batch that failed runs again in parts, whose rows are made anew
-        from what their callers sent.
+        The row and all in it are yours to change. This may run twice for one row: a batch that
+        failed runs again in parts, whose rows are made anew from what their callers sent.
         """
         return row
 

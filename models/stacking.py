@@ -29,8 +29,8 @@ def check_padding(pad_side: Any, pad_value: Any) -> None:
         raise ValueError(f"pad_value is {pad_value!r}; it must be a number")  # noqa: TRY004
 
 
-def arrays_of(value: Any, *, copy: bool) -> dict[str, Array]:
-    """A prepared row as arrays, of their own with `copy`.
+def arrays_of(value: Any) -> dict[str, Array]:
+    """A prepared row as arrays.
 
     Raises:
         ValueError: no mapping, the name `mask`, or a value that makes no array.
@@ -40,12 +40,12 @@ def arrays_of(value: Any, *, copy: bool) -> dict[str, Array]:
         raise ValueError(f"a mapping name → array is expected with stack, not {kind}")  # noqa: TRY004
     if "mask" in value:
         raise ValueError("with stack, no array may have the name 'mask'")
-    return {name: _as_array(name, part, copy=copy) for name, part in value.items()}
+    return {name: _as_array(name, part) for name, part in value.items()}
 
 
-def _as_array(name: Any, part: Any, *, copy: bool) -> Array:
+def _as_array(name: Any, part: Any) -> Array:
     try:
-        return np.array(part) if copy else np.asarray(part)
+        return np.asarray(part)
     except MemoryError:
         raise
     except Exception as error:  # tensors and users' classes raise what they like
@@ -125,7 +125,7 @@ def stack_rows(
     if not rows or len(rows) != len(lengths):
         raise ValueError(f"{len(rows)} rows with {len(lengths)} lengths cannot be stacked")
     check_padding(pad_side, pad_value)
-    arrays = [arrays_of(row, copy=False) for row in rows]
+    arrays = [arrays_of(row) for row in rows]
     names = arrays[0].keys()
     if any(row.keys() != names for row in arrays):
         raise ValueError("all rows must have the same names")

@@ -85,11 +85,10 @@ def output_bytes(value: Any) -> int:
 
 def _postprocess(lane: Lane, outputs: Sequence[Any]) -> list[Any]:
     rows, errors = [], []
-    last = len(outputs) - 1
     for at, output in enumerate(outputs):
         try:
-            row = lane.model.postprocess(output)
-            rows.append(row if at == last else kept(row, lane.model))
+            with lane.postprocessing:
+                rows.append(kept(lane.model.postprocess(output), lane.model))
         except BdbQuit as error:  # of the whole request: who quits does not want to stop again
             raise model_error(error, "postprocess", lane.logger) from error
         except Exception as error:  # noqa: BLE001  a model may raise anything; it becomes a typed error

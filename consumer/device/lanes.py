@@ -25,7 +25,11 @@ NOT_TAKEN: Final = object()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """A loaded version. `device` and `logger` are what the model itself was given."""
+    """A loaded version. `device` and `logger` are what the model itself was given.
+
+    Whoever calls `preprocess` or `postprocess` holds the lock of that name until what came back is
+    copied: several threads prepare and answer, and a model may return the same buffer each time.
+    """
 
     number: int
     model: Model
@@ -34,6 +38,8 @@ class Lane:
     logger: Any
     fault_log: FaultLog
     memory: MemoryLimit = field(default_factory=MemoryLimit)
+    preprocessing: threading.Lock = field(default_factory=threading.Lock)
+    postprocessing: threading.Lock = field(default_factory=threading.Lock)
     preprocesses: bool = field(init=False)
     postprocesses: bool = field(init=False)
     outputs: Mapping[str, TensorSpec] = field(init=False)

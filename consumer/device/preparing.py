@@ -211,9 +211,9 @@ def _measure_row(lane: Lane, inputs: Inputs, at: int) -> int:
 
 
 def _arrays_of(lane: Lane, value: Any, length: int) -> dict[str, np.ndarray[Any, Any]]:
-    """What is stacked of a row. What came from a caller is copied once it is stacked."""
+    """What is stacked of a row, which copies it."""
     try:
-        arrays = arrays_of(value, copy=lane.preprocesses)
+        arrays = arrays_of(value)
         check_pad_value(arrays, length, lane.model.pad_value)
     except ValueError as error:
         kind = ErrorKind.BAD_OUTPUT if lane.preprocesses else ErrorKind.BAD_INPUTS
@@ -223,8 +223,8 @@ def _arrays_of(lane: Lane, value: Any, length: int) -> dict[str, np.ndarray[Any,
 
 def _preprocess_row(lane: Lane, row: Row) -> tuple[Any, int, int]:
     try:
-        value, length, truncated = _read_prepared(lane.model.preprocess(row), row)
-        if not lane.model.stack:  # which copies
+        with lane.preprocessing:
+            value, length, truncated = _read_prepared(lane.model.preprocess(row), row)
             value = kept(value, lane.model)
     except BdbQuit:
         raise

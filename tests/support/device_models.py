@@ -153,6 +153,28 @@ class Polishing(Reusing):
         self.folder = context.folder
 
 
+class Smearing(Model):
+    """Lets other threads run while its one buffer is filled, before and behind `predict`."""
+
+    def load(self, context):
+        self.before = np.zeros(1)
+        self.behind = np.zeros(1)
+
+    def preprocess(self, row):
+        return Prepared({"x": self.fill(self.before, row["x"])}, 1)
+
+    def predict(self, rows, context):
+        return [row["x"] for row in rows]
+
+    def postprocess(self, row):
+        return {"output": self.fill(self.behind, row)}
+
+    def fill(self, buffer, value):
+        buffer[...] = value
+        threading.Event().wait(0.001)  # slow, as work of this kind is
+        return buffer
+
+
 class Waiting(Model):
     """Predicts once the pipe named by a row has been opened by the test."""
 
@@ -197,8 +219,8 @@ class ColdFeet(Plain):
 MODELS = {
     kind.__name__.lower(): kind
     for kind in (
-        ColdFeet, Endless, Faulty, Growing, Picky, Plain, Polished, Polishing, Reusing, Stacked,
-        Unloadable, Waiting,
+        ColdFeet, Endless, Faulty, Growing, Picky, Plain, Polished, Polishing, Reusing, Smearing,
+        Stacked, Unloadable, Waiting,
     )
 }  # fmt: skip
 

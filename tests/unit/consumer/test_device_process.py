@@ -5,6 +5,7 @@ import json
 import numpy as np
 from support.device_process import (
     columns_of,
+    ends_in,
     failure_kind,
     limited,
     release,
@@ -254,7 +255,24 @@ def test_postprocessing_has_its_row_while_the_model_fills_its_buffer_again(devic
     items = [floats(device, at) for at in range(8)]
     for item in items:
         device.send(PrepareRun(item.request, LANE, [item]))
-    ends = device.ends_of([item.request for item in items[1:]])
+    done = [device.expect(Done) for _ in items]  # predict has filled it eight times
+    assert not [message for message in done if message.answers]
     release(fifo)
-    ends |= device.ends_of([items[0].request])
+    ends = device.ends_of([item.request for item in items])
     assert [firsts(ends[item.request]) for item in items] == [[at] for at in range(8)]
+
+
+def test_buffers_beside_the_device_thread_are_filled_by_one_thread_at_a_time(device):
+    device.load("smearing")
+    items = [floats(device, at, at + 0.5) for at in range(40)]
+    for item in items:
+        device.send(Prepare(LANE, [item]))
+    batch = 0
+    ends = {}
+    while len(ends) < len(items):
+        message = device.expect(PreparedRows, Answers, Done)
+        for prepared in getattr(message, "items", ()):
+            batch += 1
+            device.send(Run(batch, LANE, [(prepared.request, 0), (prepared.request, 1)]))
+        ends |= ends_in(message)
+    assert [firsts(ends[item.request]) for item in items] == [[at, at + 0.5] for at in range(40)]
