@@ -16,6 +16,7 @@ from typing import Any
 
 from ..wire.errors import SettingsError
 from ..wire.names import RULE, is_name, shown
+from ..wire.numbers import Range, shown_value
 from .logs import LOG_FORMATS, LOG_LEVELS
 
 VARIABLE_PREFIX = "BATCHFLEET_"
@@ -32,18 +33,10 @@ _DEVICE = re.compile(r"cpu(:\d{1,4}(-\d{1,4})?)?|cuda:\d{1,3}")
 _ALLOW_CODE = re.compile(r"none|any|(?:own|digest:[0-9a-f]{64})(?:,(?:own|digest:[0-9a-f]{64}))*")
 _PATTERN = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9*?._-]{0,127}")
 _PASSWORD = re.compile(r"(?<=://)([^:/@]*):.*@")
-_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
 _QUERY_PASSWORD = re.compile(r"([?&]password=)[^&]*")
 
-Rule = Callable[[Any], str]
-"""Says what is wrong with a value of the right type; empty where nothing is."""
-
-
-def _within(lowest: int, highest: int) -> Rule:
-    def rule(value: int) -> str:
-        return "" if lowest <= value <= highest else f"must lie in {lowest} to {highest}"
-
-    return rule
+Rule = Callable[[str], str]
+"""Says what is wrong with a text; empty where nothing is."""
 
 
 def _one_of(*choices: str) -> Rule:
@@ -84,7 +77,7 @@ def _not_empty(value: str) -> str:
     return "" if value else "must not be empty"
 
 
-_duration = _within(1, _DURATION_MS_MAX)
+_duration = Range(1, _DURATION_MS_MAX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +91,7 @@ class SettingRow:
         meaning: one line for people.
         programs: which programs look at it; empty = all.
         secret: holds a password, so it is shown masked.
-        rule: what else a value must fulfil.
+        rule: what else a text must fulfil, or the range of a number.
     """
 
     name: str
@@ -107,7 +100,7 @@ class SettingRow:
     meaning: str
     programs: tuple[str, ...]
     secret: bool
-    rule: Rule
+    rule: Rule | Range
 
     @property
     def flag(self) -> str:
@@ -119,13 +112,19 @@ class SettingRow:
         """Its environment variable, such as `BATCHFLEET_LEASE_MS`."""
         return VARIABLE_PREFIX + self.name.upper()
 
+    def fault(self, value: Any) -> str:
+        """What is wrong with a value; empty where nothing is."""
+        if isinstance(self.rule, Range):
+            return self.rule.fault(value)
+        return self.rule(value) if isinstance(value, str) else "must be text"
+
     def shown(self, value: Any) -> str:
         """The value as it may be printed."""
         return masked_url(str(value)) if self.secret else str(value)
 
 
 def _row(
-    default: str | int, meaning: str, *programs: str, rule: Rule = _not_empty, secret: bool = False
+    default: str | int, meaning: str, *programs: str, rule: Rule | Range = _not_empty, secret: bool = False
 ) -> Any:
     metadata = {"meaning": meaning, "programs": programs, "rule": rule, "secret": secret}
     return field(default=default, metadata=metadata, repr=not secret)
@@ -153,7 +152,7 @@ class Settings:
         "cpu", "where models run: cpu, cpu:0-1 or cuda:0", "consumer", "up", rule=_device
     )
     threads: int = _row(
-        1, "threads of one model operation on the CPU", "consumer", "up", rule=_within(1, 1024)
+        1, "threads of one model operation on the CPU", "consumer", "up", rule=Range(1, 1024)
     )
     allow_code: str = _row(
         "",
@@ -194,7 +193,7 @@ class Settings:
         "up",
         rule=_duration,
     )
-    workers: int = _row(1, "how many workers `up` starts", "up", rule=_within(0, 256))
+    workers: int = _row(1, "how many workers `up` starts", "up", rule=Range(0, 256))
     log_level: str = _row("info", "least level that is logged", rule=_one_of(*LOG_LEVELS))
     log_format: str = _row("console", "how logs look on stderr", rule=_one_of(*LOG_FORMATS))
 
@@ -285,7 +284,7 @@ def _from_file(path: Path | None, faults: list[str]) -> dict[str, _Given]:
         return {}
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # no TOML, or numbers beyond all digits
         faults.append(f"file {path}: {error}")
         return {}
     origin = f"file {path}"
@@ -330,20 +329,19 @@ def _read_text(row: SettingRow, value: Any) -> Any:
 
     Flags and variables are text by nature; in a TOML file a number is a number.
     """
-    if row.kind is int and isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
-        return int(value)
+    if isinstance(row.rule, Range) and isinstance(value, str):
+        number = row.rule.read(value)
+        return value if number is None else number
     return value
 
 
 def _complaint(row: SettingRow, given: _Given) -> str:
     """The whole sentence about a value that cannot be used; empty where it can."""
-    if not isinstance(given.value, row.kind) or isinstance(given.value, bool):
-        fault = "must be a whole number" if row.kind is int else "must be text"
-    else:
-        fault = row.rule(given.value)
+    fault = row.fault(given.value)
     if not fault:
         return ""
-    return f"{given.origin}: {row.name} is {shown(row.shown(given.value))}; it {fault}"
+    value = row.shown(given.value) if isinstance(given.value, str) else given.value
+    return f"{given.origin}: {row.name} is {shown_value(value)}; it {fault}"
 
 
 def _contradictions(settings: Settings) -> list[str]:

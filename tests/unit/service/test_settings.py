@@ -30,7 +30,7 @@ def test_defaults_hold_where_nobody_says_anything():
 
 
 def test_defaults_obey_their_own_rules():
-    assert {name: row.rule(row.default) for name, row in SETTING_ROWS.items()} == dict.fromkeys(
+    assert {name: row.fault(row.default) for name, row in SETTING_ROWS.items()} == dict.fromkeys(
         SETTING_ROWS, ""
     )
 
