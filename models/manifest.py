@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from ..wire.codec import plain_json, strict_json
 from ..wire.deployment import (
     Limits,
     Signature,
@@ -141,9 +142,10 @@ class Manifest:
             "golden": [_golden_to_wire(example) for example in self.golden],
         }
         try:
-            return orjson.dumps(wire, option=orjson.OPT_INDENT_2)
-        except orjson.JSONEncodeError as error:
+            plain = plain_json("its parameters or examples", wire)
+        except ValueError as error:
             raise StoreError(f"{self.model}/{self.version} is not plain JSON: {error}") from error
+        return orjson.dumps(plain, option=orjson.OPT_INDENT_2)
 
     @staticmethod
     def from_json(raw: bytes) -> "Manifest":
@@ -174,8 +176,8 @@ def _parse(raw: bytes) -> dict[str, Any]:
     if len(raw) > MANIFEST_BYTES_MAX:
         raise StoreError(f"a manifest may have {MANIFEST_BYTES_MAX} bytes, this one has more")
     try:
-        wire = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
+        wire = strict_json(raw)
+    except ValueError as error:
         raise StoreError(f"a manifest must be JSON: {error}") from error
     if not isinstance(wire, dict):
         raise StoreError("a manifest must be a JSON object")

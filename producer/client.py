@@ -18,7 +18,7 @@ from ..wire.errors import BatchfleetError
 from ..wire.states import State
 from .async_client import AsyncClient
 from .errors import ClientClosedError
-from .options import OptionFields
+from .options import NO_OPTIONS, OptionFields
 from .result import Handle, HandleLike, Result
 from .target import find_target
 
@@ -132,6 +132,7 @@ class Client:
         defaults: OptionFields | None = None,
     ) -> None:
         target = find_target(redis_url, namespace, tenant, broker)
+        NO_OPTIONS.with_fields(defaults or {})  # refused here, not with the first request
 
         def make_client() -> AsyncClient:
             return AsyncClient(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from ..wire.errors import SettingsError
 from ..wire.names import RULE, is_name, shown
@@ -29,6 +30,8 @@ _OTHER_VARIABLES = re.compile(
 OWN_CODE = "own"
 _DURATION_MS_MAX = 86_400_000
 _REDIS_URL = re.compile(r"(rediss?://[^/\s]+|unix://[^/\s]*/)\S*")
+_DATABASE = re.compile(r"[0-9]{0,9}")
+PORT = Range(1, 65_535)
 _DEVICE = re.compile(r"cpu(:\d{1,4}(-\d{1,4})?)?|cuda:\d{1,3}")
 _ALLOW_CODE = re.compile(r"none|any|(?:own|digest:[0-9a-f]{64})(?:,(?:own|digest:[0-9a-f]{64}))*")
 _PATTERN = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9*?._-]{0,127}")
@@ -50,9 +53,23 @@ def _name(value: str) -> str:
     return "" if is_name(value) else f"is not a name: {RULE}"
 
 
-def _redis_url(value: str) -> str:
-    fits = not value or _REDIS_URL.fullmatch(value)
-    return "" if fits else "must start with redis://host, rediss://host or unix:///path"
+def redis_url_fault(value: str) -> str:
+    """What is wrong with the URL of a server; empty where nothing is, and for no URL at all."""
+    if not value:
+        return ""
+    if not _REDIS_URL.fullmatch(value):
+        return "must start with redis://host, rediss://host or unix:///path"
+    try:
+        parts = urlsplit(value)
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port is not None and PORT.fault(port):
+        return f"must have a port from {PORT.lowest} to {PORT.highest}"
+    database = parts.path.strip("/")
+    if parts.scheme != "unix" and not _DATABASE.fullmatch(database):
+        return "must name its database by a number, as redis://host/0"
+    return ""
 
 
 def _device(value: str) -> str:
@@ -137,7 +154,7 @@ class Settings:
     redis_url: str = _row(
         "",
         "the Redis server; empty: `up` finds or starts one, all others refuse to start",
-        rule=_redis_url,
+        rule=redis_url_fault,
         secret=True,
     )
     namespace: str = _row("bf", "first part of every key; fleets apart on one server", rule=_name)
