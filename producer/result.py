@@ -36,10 +36,11 @@ def as_handle(handle: HandleLike) -> Handle:
         CallerError: `bad_request`, it is neither, or holds something else than is said there.
     """
     if not isinstance(handle, Handle):
-        if not isinstance(handle, tuple | list) or len(handle) != 2:
+        pair: Any = handle
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
             text = "a request is named by what `submit` returned, or by (model, id)"
             raise RequestError.of(ErrorKind.BAD_REQUEST, text)
-        return Handle(*handle)
+        return Handle(*pair)
     if handle.timeout_ms is not None:
         require_number("timeout_ms of the handle", handle.timeout_ms, WHOLE_MS)
     return handle

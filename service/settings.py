@@ -141,7 +141,11 @@ class SettingRow:
 
 
 def _row(
-    default: str | int, meaning: str, *programs: str, rule: Rule | Range = _not_empty, secret: bool = False
+    default: str | int,
+    meaning: str,
+    *programs: str,
+    rule: Rule | Range = _not_empty,
+    secret: bool = False,
 ) -> Any:
     metadata = {"meaning": meaning, "programs": programs, "rule": rule, "secret": secret}
     return field(default=default, metadata=metadata, repr=not secret)

@@ -194,9 +194,7 @@ class TensorSpec:
             SettingsError: a part is missing or of the wrong kind.
         """
         try:
-            lowest, highest = map(_bound, wire.get("range") or (None, None))
-            if lowest is not None and highest is not None and lowest > highest:
-                raise ValueError("the range is empty")
+            lowest, highest = _bounds(wire.get("range"))
             return TensorSpec(
                 name=str(wire["name"]),
                 datatype=str(wire["datatype"]),
@@ -219,8 +217,13 @@ def _number(limits: Range, value: Any) -> Any:
     return limits.plain(value)
 
 
-def _bound(value: Any) -> float | None:
-    return None if value is None else float(_number(_BOUND, value))
+def _bounds(value: Any) -> tuple[float | None, float | None]:
+    lowest, highest = (
+        None if bound is None else _number(_BOUND, bound) for bound in value or (None, None)
+    )
+    if lowest is not None and highest is not None and lowest > highest:
+        raise ValueError("the range is empty")
+    return lowest, highest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

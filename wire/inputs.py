@@ -109,7 +109,7 @@ def _to_column(name: str, column: Any) -> Given:
     kinds = set(map(type, flat))
     if any(issubclass(kind, str | bytes) for kind in kinds):
         return _to_strings(name, shape, flat)
-    if len(kinds) == 1 and issubclass(*kinds, np.generic):
+    if len(kinds) == 1 and isinstance(flat[0], np.generic):
         return _to_array(name, np.array(flat)).reshape(shape)
     if all(issubclass(kind, _NUMBERS) for kind in kinds):
         return Numbers(shape, _to_numbers(name, shape[0], flat))
@@ -165,7 +165,7 @@ def _to_array(name: str, item: Any) -> Array:
             f"tensor {name!r} holds {_kind(item)}; pass an array, or lists of numbers or of texts"
         )
     try:
-        array = np.asanyarray(item)
+        array: Array = np.asanyarray(item)
     except Exception as error:  # foreign code may raise anything
         reason = shown_value(str(error))
         raise _bad(f"tensor {name!r}: {_kind(item)} is no array of numbers: {reason}") from error

@@ -37,7 +37,8 @@ class Range:
         # numpy's numbers count among these, `Decimal` does not.
         if isinstance(value, bool) or not isinstance(value, Integral if self.whole else Real):
             return False
-        return bool(self.lowest <= value <= self.highest)  # of NaN neither holds
+        number: Any = value
+        return bool(self.lowest <= number <= self.highest)  # of NaN neither holds
 
     def plain(self, value: Any) -> Any:
         """A number within the range in Python's own type: `int` where whole, else `float`."""

@@ -9,7 +9,7 @@ Source: Open Inference Protocol, "Tensor Data" and "Tensor Data Types".
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from itertools import chain
 from math import prod
 from typing import Any
@@ -276,7 +276,7 @@ def _decode_strings(name: str, shape: tuple[int, ...], data: Any) -> list[str] |
     return elements
 
 
-def count_rows(columns: Mapping[str, Column]) -> int:
+def count_rows(columns: Mapping[str, Sized]) -> int:
     """How many rows the columns hold.
 
     Raises:
