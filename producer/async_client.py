@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack, overload
+from typing import Any, Literal, NoReturn, Self, Unpack, overload
 
 from ..broker import requests
 from ..broker.commands import Command
@@ -21,7 +21,7 @@ from ..wire.numbers import Range
 from ..wire.reply import Reply, decode_reply
 from ..wire.states import State
 from .blobs import may_have_blobs, with_outputs
-from .errors import ClientClosedError, WaitTimeoutError, unknown_model
+from .errors import ClientClosedError, WaitTimeoutError, not_picklable, unknown_model
 from .ingress import Entry, Ingress, NotAddedError, check_added
 from .options import (
     NO_OPTIONS,
@@ -90,6 +90,10 @@ class AsyncClient:
         self._recovery = Recovery(self._executor)
         self._ingresses = lru_cache(_MODELS_MAX)(self._open_ingress)
         self._is_closed = False
+
+    def __reduce__(self) -> NoReturn:
+        """A client belongs to its event loop."""
+        raise not_picklable(self)
 
     @property
     def waiting(self) -> int:

@@ -11,13 +11,13 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, Unpack, overload
+from typing import Any, Literal, NoReturn, Self, TypeVar, Unpack, overload
 
 from ..broker.interface import Broker
 from ..wire.errors import BatchfleetError
 from ..wire.states import State
 from .async_client import AsyncClient
-from .errors import ClientClosedError
+from .errors import ClientClosedError, not_picklable
 from .options import NO_OPTIONS, OptionFields
 from .result import Handle, HandleLike, Result
 from .target import find_target
@@ -147,6 +147,10 @@ class Client:
         # By process id. `setdefault` is atomic, so no lock is needed that a fork could leave held.
         self._cores: dict[int, _Core] = {}
         self._finalizer = weakref.finalize(self, _close_cores, self._cores)
+
+    def __reduce__(self) -> NoReturn:
+        """A client belongs to its process."""
+        raise not_picklable(self)
 
     def _core(self) -> _Core:
         if not self._finalizer.alive:

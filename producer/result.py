@@ -52,6 +52,10 @@ class Result:
     def __init__(self, reply: Reply) -> None:
         self._reply = reply
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The reply; outputs are decoded again where they are looked at."""
+        return Result, (self._reply,)
+
     @property
     def id(self) -> str:
         """The request's id."""

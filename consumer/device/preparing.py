@@ -2,7 +2,6 @@
 
 from bdb import BdbQuit
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ from .faults import (
 )
 from .lanes import Lane, OpenRequest
 
-_NO_PARAMETERS: Mapping[str, Any] = MappingProxyType({})
 _WHOLE = (int, np.integer)
 
 
@@ -94,7 +92,7 @@ def read_parameters(raw: bytes | None) -> Mapping[str, Any]:
         CallerError: `bad_request` where it is not a JSON object.
     """
     if not raw:
-        return _NO_PARAMETERS
+        return {}
     try:
         parameters = decode_body(raw, JSON)
     except RequestError as error:
