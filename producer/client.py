@@ -10,6 +10,7 @@ import os
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, TypeVar, Unpack, overload
 
@@ -34,6 +35,7 @@ class _Core:
 
     def __init__(self, make_client: Callable[[], AsyncClient]) -> None:
         self._make_client = make_client
+        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None  # guarded by _lock
         self._is_stopped = False  # guarded by _lock
@@ -48,9 +50,10 @@ class _Core:
         Interrupted (Ctrl-C), it cancels the work. Any thread but the loop's own may call.
 
         Raises:
-            ClientClosedError: stopped.
+            ClientClosedError: stopped, or of another process.
         """
         try:
+            self._require_own_process()
             with self._lock:
                 future = asyncio.run_coroutine_threadsafe(work, self._running_loop())
         except BaseException:
@@ -61,6 +64,11 @@ class _Core:
         except BaseException:
             future.cancel()
             raise
+
+    def _require_own_process(self) -> None:
+        # Before the lock, which a fork may have left held for ever.
+        if os.getpid() != self._pid:
+            raise ClientClosedError("begun in another process, of which this one is a fork")
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._is_stopped:
@@ -252,7 +260,9 @@ class Client:
             while (answer := core.run(_next(answers))) is not _END:
                 yield answer
         finally:
-            core.run(_end(answers))
+            # A closed client has ended them, and in a forked child they are its parent's.
+            with suppress(ClientClosedError):
+                core.run(_end(answers))
 
     def close(self) -> None:
         """End what waits with `ClientClosedError` and disconnect. May be called twice."""
