@@ -90,7 +90,9 @@ def test_every_error_comes_out_as_it_went_in(kind, crossed):
 
 
 def test_errors_of_a_class_that_takes_something_else_come_out_too(crossed):
-    class_of_a_user = type("Own", (BatchfleetError,), {"__init__": own_init, "__module__": __name__})
+    class_of_a_user = type(
+        "Own", (BatchfleetError,), {"__init__": own_init, "__module__": __name__}
+    )
     globals()["Own"] = class_of_a_user
     after = crossed(class_of_a_user(1, b=2))
     assert (type(after), after.a, after.b, str(after)) == (class_of_a_user, 1, 2, "1 and 2")
@@ -144,7 +146,12 @@ def test_every_value_comes_out_as_it_went_in(kind, crossed):
 
 def test_a_row_keeps_what_stands_beside_its_values(crossed):
     after = crossed(Row({"x": 1}, {"t": 2}, "end"))
-    assert (type(after), after, after.parameters, after.truncate) == (Row, {"x": 1}, {"t": 2}, "end")
+    assert (type(after), after, after.parameters, after.truncate) == (
+        Row,
+        {"x": 1},
+        {"t": 2},
+        "end",
+    )
 
 
 @pytest.mark.parametrize("looked_at", [False, True])
