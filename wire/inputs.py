@@ -167,8 +167,10 @@ def _to_array(name: str, item: Any) -> Array:
     try:
         array: Array = np.asanyarray(item)
     except Exception as error:  # foreign code may raise anything
-        reason = shown_value(str(error))
-        raise _bad(f"tensor {name!r}: {_kind(item)} is no array of numbers: {reason}") from error
+        raise _bad(
+            f"tensor {name!r}: {_kind(item)} is no array of numbers: {shown_value(error)}; pass "
+            "one of numpy (of a tensor of torch: `.detach().float().cpu().numpy()`)"
+        ) from error
     _check_plain(name, array)
     if array.dtype.kind not in _TEXT_KINDS:
         try:

@@ -69,9 +69,13 @@ def shown_value(value: Any) -> str:
     if isinstance(value, int) and value.bit_length() > _SHOWN_BITS:
         return "a number of too many digits"
     try:
-        return shown(value) if isinstance(value, str) else shown(repr(value))[1:-1]
+        text = value if isinstance(value, str) else repr(value)
     except Exception:  # noqa: BLE001 - a foreign class may do anything when it is shown
         return f"a {type(value).__name__}"
+    if isinstance(value, str):
+        return shown(text)
+    return ascii(text[:_SHOWN_CHARACTERS])[1:-1] + ("…" if len(text) > _SHOWN_CHARACTERS else "")
 
 
 _SHOWN_BITS = 256
+_SHOWN_CHARACTERS = 60

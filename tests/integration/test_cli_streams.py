@@ -1,4 +1,4 @@
-"""The command line on streams that are closed, full, ASCII, or that nobody reads: real processes."""
+"""The command line on streams that are closed, full, ASCII, or read by nobody: real processes."""
 
 import json
 import os

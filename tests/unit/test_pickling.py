@@ -38,7 +38,12 @@ _ENTRY_POINTS = "__main__"
 _URL = "redis://127.0.0.1:1"
 
 WAYS = {
-    **{f"pickle {n}": lambda v, n=n: pickle.loads(pickle.dumps(v, n)) for n in range(2, 6)},
+    **{
+        f"pickle {number}": lambda value, number=number: pickle.loads(  # noqa: S301 - our own
+            pickle.dumps(value, number)
+        )
+        for number in range(2, 6)
+    },
     "copy": copy.copy,
     "deepcopy": copy.deepcopy,
 }
