@@ -12,6 +12,7 @@ import pytest
 PROGRAM = Path(sys.executable).with_name("batchfleet")
 FULL = "/dev/full"
 TIMEOUT_S = 60
+ENVIRON = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
 
 ASCII = {
     "C locale": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
@@ -32,10 +33,9 @@ FAILURES = {
 def run(words, redirections="", environ=None):
     """What a shell makes of the command; text that is no ASCII stays bytes."""
     command = f"{PROGRAM} {words} {redirections}"
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
     done = subprocess.run(
         ["bash", "-c", command],
-        env={**kept, "LC_ALL": "C.UTF-8", **(environ or {})},
+        env={**ENVIRON, **(environ or {})},
         capture_output=True,
         timeout=TIMEOUT_S,
         check=False,
@@ -129,7 +129,7 @@ def on_terminal(words, environ):
     master, slave = pty.openpty()
     process = subprocess.Popen(
         [PROGRAM, *words.split()], stdin=slave, stdout=slave, stderr=slave,
-        env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "COLUMNS": "20", **environ},
+        env={**ENVIRON, "COLUMNS": "20", **environ},
     )  # fmt: skip
     os.close(slave)
     shown = b""
