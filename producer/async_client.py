@@ -7,12 +7,13 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, Unpack, overload
 
 from ..broker import requests
 from ..broker.commands import Command
+from ..broker.errors import UnreachableError
 from ..broker.interface import Broker
 from ..wire.errors import BatchfleetError, ErrorKind, ProtocolError, RequestError, ServerError
 from ..wire.keys import ModelKeys
@@ -210,7 +211,8 @@ class AsyncClient:
             async with asyncio.timeout(seconds):
                 while (state := await self.status(known)) in _OPEN_STATES:
                     # Again and again: another router may read this before it reads the request.
-                    if await self._executor.run_packed(packed) is None:
+                    send = partial(self._executor.run_packed, packed)
+                    if await self._recovery.twice(send, seconds) is None:
                         raise unknown_model(self._keys_of(known), self._tenant)
                     await pauses.pause()
         except TimeoutError as error:
@@ -364,6 +366,9 @@ class AsyncClient:
 
     async def _read(self, *commands: Command[Any]) -> list[Any]:
         answers = await self._executor.run_each(commands)
+        if isinstance(answers[0], UnreachableError) and self._executor.was_reachable:
+            # The server may have cut an idle connection while this loop was busy elsewhere.
+            answers = await self._executor.run_each(commands)
         for answer in answers:
             if isinstance(answer, ServerError):
                 raise answer
