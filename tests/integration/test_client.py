@@ -237,30 +237,6 @@ async def test_lost_connection_during_a_wait(client, stub, server, keys):
         assert (await client.infer("m", "y")).text == "y"
 
 
-def cut(server):
-    """Close the client's connections while its loop does not look."""
-    for name in ("batchfleet-client", "batchfleet-client-waiter"):
-        for own in connections(server, name):
-            server.client_kill_filter(_id=own["id"])
-
-
-async def test_connections_that_were_cut_while_idle_are_no_errors(client, stub, server):
-    handle = await client.submit("m", "x", id="mine")
-    assert (await client.result(handle)).text == "x"
-    cut(server)
-    assert await client.status(handle) is State.OK
-    cut(server)
-    assert await client.poll(("m", "never-seen")) is None
-    cut(server)
-    assert (await client.infer("m", "y")).text == "y"
-    cut(server)
-    handle = await client.submit("m", "z")
-    cut(server)
-    assert (await client.result(handle)).text == "z"
-    cut(server)
-    assert await client.cancel(("m", "mine")) is State.OK
-
-
 @pytest.mark.parametrize("fields", [{"id": "resent"}, {}])
 async def test_request_cut_off_in_flight_is_sent_again(client, stub, server, fields):
     await client.infer("m", "warm", id="warm")
