@@ -12,7 +12,7 @@ from .. import deployment
 from ..deployment import Deployed, parse_overrides
 from ..store_deployment import deploy_version, keep_copy, remove_copy
 from ..verdict import Verdict, await_verdict, read_verdict
-from .connecting import connected
+from .connecting import changing
 from .options import LOGS, Loaded, examples, json_option, split_version, with_settings
 from .output import print_json
 
@@ -77,7 +77,7 @@ def deploy_one(loaded: Loaded, *, name: str, wait_s: float, as_json: bool) -> No
     model, version = split_version(name)
     store = Store(loaded.settings.store)
     version = version or store.newest(model)
-    with connected(loaded.settings) as operator:
+    with changing(loaded.settings) as operator:
         read = partial(read_verdict, operator, model, version)
         before = read()
         done = deploy_version(operator, store, model, version, [loaded.settings.tenant])
@@ -108,7 +108,7 @@ def deploy_set(loaded: Loaded, *, model: str, assignments: tuple[str, ...], as_j
     `batchfleet settings --model MODEL` lists the limits with their meaning.
     """
     changes = parse_overrides(assignments)
-    with connected(loaded.settings) as operator:
+    with changing(loaded.settings) as operator:
         done = deployment.override(operator, model, changes)
         kept = keep_copy(operator, Store(loaded.settings.store), model)
     if not kept:
@@ -138,7 +138,7 @@ def undeploy(loaded: Loaded, *, model: str, force: bool, as_json: bool) -> None:
     Its streams go away, so that callers learn at once that it is not there; kept replies stay until
     their time is over. Versions stay in the store.
     """
-    with connected(loaded.settings) as operator:
+    with changing(loaded.settings) as operator:
         forgotten = deployment.undeploy(operator, model, forced=force)
         remove_copy(Store(loaded.settings.store), model)
     if as_json:

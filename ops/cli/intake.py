@@ -5,7 +5,7 @@ from dataclasses import asdict
 import click
 
 from ..deployment import Deployed, set_intake
-from .connecting import connected
+from .connecting import changing
 from .options import LOGS, Loaded, examples, json_option, with_settings
 from .output import print_json
 
@@ -26,7 +26,7 @@ def pause(loaded: Loaded, *, model: str, refuse: bool, as_json: bool) -> None:
     nothing more. Deadlines go on. With --refuse new requests are answered `unavailable`, with a
     retry-after, and workers go on until nothing is open. Programs follow within a second or two.
     """
-    with connected(loaded.settings) as operator:
+    with changing(loaded.settings) as operator:
         done = set_intake(operator, model, "refuse" if refuse else "hold")
     what = "new requests are refused" if refuse else "requests wait, workers take nothing"
     _report(done, f"{model} is paused: {what}; `batchfleet resume {model}` ends it", as_json)
@@ -42,7 +42,7 @@ def resume(loaded: Loaded, *, model: str, as_json: bool) -> None:
 
     What waits is taken at once, as far as its deadline has not passed.
     """
-    with connected(loaded.settings) as operator:
+    with changing(loaded.settings) as operator:
         done = set_intake(operator, model, "open")
     _report(done, f"{model} is served again", as_json)
 

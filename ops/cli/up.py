@@ -14,7 +14,7 @@ from ...service.settings import OWN_CODE, masked_url
 from ...wire.keys import ModelKeys
 from ..local_fleet import LocalFleet, Surroundings
 from ..store_deployment import deploy_missing
-from .connecting import connected
+from .connecting import changing
 from .options import Loaded, examples, json_option, settings_of, with_settings
 from .output import print_json
 
@@ -46,7 +46,7 @@ def up(loaded: Loaded, *, port: int | None, as_json: bool) -> None:
     settings = replace(loaded.settings, allow_code=loaded.settings.allow_code or OWN_CODE)
     with LocalFleet(settings, port, around) as local:
         local.start_server()
-        with connected(local.settings) as operator:
+        with changing(local.settings) as operator:
             settings = local.settings
             deploy_missing(operator, Store(settings.store), settings.models, [settings.tenant])
             deployed = operator.executor.run(fleet_commands.models(settings.namespace))
