@@ -13,7 +13,8 @@ from ..deployment import Deployed, parse_overrides
 from ..store_deployment import deploy_version, keep_copy, remove_copy
 from ..verdict import Verdict, await_verdict, read_verdict
 from .connecting import changing
-from .options import LOGS, Loaded, examples, json_option, split_version, with_settings
+from .finding import find_version
+from .options import LOGS, Loaded, examples, json_option, with_settings
 from .output import print_json
 
 _VERSION_COMMAND = "MODEL[/VERSION]"
@@ -74,13 +75,13 @@ def deploy_one(loaded: Loaded, *, name: str, wait_s: float, as_json: bool) -> No
     it, their reasons are told and the exit code is 1; the version stays deployed all the same, and
     deploying the one before goes back.
     """
-    model, version = split_version(name)
     store = Store(loaded.settings.store)
-    version = version or store.newest(model)
+    manifest = find_version(store, name)
+    model, version = manifest.model, manifest.version
     with changing(loaded.settings) as operator:
         read = partial(read_verdict, operator, model, version)
         before = read()
-        done = deploy_version(operator, store, model, version, [loaded.settings.tenant])
+        done = deploy_version(operator, store, manifest, [loaded.settings.tenant])
         verdict = Verdict()
         if wait_s:
             pause = StopSignal().wait

@@ -15,6 +15,7 @@ from ...wire.keys import ModelKeys
 from ..local_fleet import LocalFleet, Surroundings
 from ..store_deployment import deploy_missing
 from .connecting import changing
+from .finding import require_own_store, tell_left_out
 from .options import Loaded, examples, json_option, settings_of, with_settings
 from .output import print_json
 
@@ -39,6 +40,7 @@ def up(loaded: Loaded, *, port: int | None, as_json: bool) -> None:
     workers; the newest version of each model in the store is deployed where none is. Programs that
     die are started again. Ctrl-C stops everything, and a private server keeps nothing.
     """
+    require_own_store(loaded.settings)
     stop = StopSignal()
     stop.install()
     around = Surroundings(environ=loaded.environ, clock=SystemClock(), events=Events(), stop=stop)
@@ -48,7 +50,8 @@ def up(loaded: Loaded, *, port: int | None, as_json: bool) -> None:
         local.start_server()
         with changing(local.settings) as operator:
             settings = local.settings
-            deploy_missing(operator, Store(settings.store), settings.models, [settings.tenant])
+            store, tenants = Store(settings.store), [settings.tenant]
+            tell_left_out(deploy_missing(operator, store, settings.models, tenants))
             deployed = operator.executor.run(fleet_commands.models(settings.namespace))
         if local.start_programs():
             _announce(local, deployed, as_json=as_json)
