@@ -8,6 +8,7 @@ one rename. A remote store has no such step: two publishers of one remote versio
 """
 
 import hashlib
+import re
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
@@ -49,6 +50,7 @@ from .runtimes import code_sha256
 
 ENTRIES_MAX = 10_000
 _KNOWN_MAX = 20
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
 _FAULTS_MAX = 5
 
 
@@ -81,14 +83,7 @@ class Store:
 
     def __init__(self, root: str, cache: Path | None = None) -> None:
         self.root = root
-        try:
-            self._files, path = fsspec.core.url_to_fs(root)
-        except ImportError as error:
-            raise StoreError(f"store {root} needs another package: {error}") from error
-        except ValueError as error:
-            raise StoreError(
-                f"store {root} is neither a folder nor a known URL: {error}"
-            ) from error
+        self._files, path = _open_root(root)
         self._path = path.rstrip("/")
         self._folder = Path(path) if isinstance(self._files, LocalFileSystem) else None
         self._cache = cache
@@ -216,6 +211,11 @@ class Store:
             return ""
         within = (model, version, MANIFEST_NAME) if model else ()
         return foreign_hand([self._folder, self._folder.joinpath(*within)])
+
+    @property
+    def place(self) -> tuple[fsspec.AbstractFileSystem, str]:
+        """The file system, and the path of the root in it."""
+        return self._files, self._path
 
     def version_folder(self, model: str, version: str) -> Path | None:
         """The version's own folder, where the root is a folder of this machine; else None."""
@@ -359,6 +359,18 @@ class Store:
             for version in self._versions(model).names
         ]
         return ", ".join(known[-_KNOWN_MAX:]) or "nothing"
+
+
+def _open_root(root: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    try:
+        if not _URL.match(root):  # a path, in which `::` and `?` mean nothing
+            return LocalFileSystem(), str(Path.cwd() / Path(root).expanduser())
+        files, path = fsspec.core.url_to_fs(root)
+    except ImportError as error:
+        raise StoreError(f"store {root} needs another package: {error}") from error
+    except (RuntimeError, ValueError) as error:  # a home that is not there; an unknown protocol
+        raise StoreError(f"store {root} is neither a folder nor a known URL: {error}") from error
+    return files, str(path)
 
 
 @contextmanager

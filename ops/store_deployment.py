@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 
-import fsspec.core
+import fsspec
 
 from ..broker import fleet
 from ..models.listing import LeftOut
@@ -99,5 +99,5 @@ def remove_copy(store: Store, model: str) -> None:
 
 
 def _copy_place(store: Store, model: str) -> tuple[fsspec.AbstractFileSystem, str]:
-    files, root = fsspec.core.url_to_fs(store.root)
-    return files, f"{root.rstrip('/')}/{model}/{COPY_NAME}"
+    files, root = store.place
+    return files, f"{root}/{model}/{COPY_NAME}"

@@ -63,7 +63,9 @@ def _name(value: str) -> str:
 
 def _redis_url(value: str) -> str:
     fits = not value or _REDIS_URL.fullmatch(value)
-    return "" if fits else "must start with redis://host, rediss://host or unix:///path"
+    if fits:
+        return ""
+    return "must start with redis://host, rediss://host or unix:///path, %20 for a blank in it"
 
 
 def _device(value: str) -> str:

@@ -3,7 +3,6 @@
 import json
 import os
 from dataclasses import replace
-from pathlib import Path
 
 from batchfleet.models.importing import builtin_draft
 from batchfleet.models.manifest import MANIFEST_BYTES_MAX
@@ -117,5 +116,5 @@ BAD_MODELS = {
     "hidden": (lambda root: (root / ".snapshot").mkdir(), ""),
     "lost": (lambda root: (root / "lost+found").mkdir(mode=0), ""),
     "note": (lambda root: (root / "README").write_text("x"), ""),
-    "not UTF-8": (lambda root: Path(os.fsdecode(os.fsencode(root) + b"/\xff")).mkdir(), "not a name"),
+    "not UTF-8": (lambda root: (root / os.fsdecode(b"\xff")).mkdir(), "not a name"),
 }
