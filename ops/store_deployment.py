@@ -4,8 +4,10 @@ import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import fsspec
+from fsspec.implementations.local import LocalFileSystem
 
 from ..broker import fleet
 from ..models.listing import LeftOut
@@ -74,7 +76,10 @@ def keep_copy(operator: Operator, store: Store, model: str) -> bool:
     scratch = f"{path}.{secrets.token_hex(4)}"
     try:
         files.pipe_file(scratch, raw)
-        files.mv(scratch, path)
+        if isinstance(files, LocalFileSystem):
+            Path(scratch).replace(path)  # `mv` would move into a folder that lies there
+        else:
+            files.mv(scratch, path)
     except OSError as error:
         with suppress(OSError):
             files.rm_file(scratch)

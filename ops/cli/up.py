@@ -53,7 +53,7 @@ def up(loaded: Loaded, *, port: int | None, as_json: bool) -> None:
             store, tenants = Store(settings.store), [settings.tenant]
             tell_left_out(deploy_missing(operator, store, settings.models, tenants))
             deployed = operator.executor.run(fleet_commands.models(settings.namespace))
-        if local.start_programs():
+        if local.start_programs(lambda sentence: click.echo(sentence, err=True)):
             _announce(local, deployed, as_json=as_json)
             local.supervise()
         if not as_json:

@@ -27,7 +27,7 @@ class Shout(batchfleet.Model):
 
 
 def as_stranger(command):
-    """The command under another user, who may read everything: the interpreter may lie in a home."""
+    """The command under another user, who may read all: the interpreter may lie in a home."""
     change = ["setpriv", "--reuid", str(STRANGER), "--regid", str(STRANGER), "--clear-groups"]
     reading = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
     return [*change, *reading, *command]
