@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import redis
-from support.server import KINDS, program_of
+from support.server import KINDS, program_or_skip
 
 from batchfleet.broker.blocking import BlockingExecutor
 from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, is_socket_path
@@ -23,7 +23,7 @@ ODD = [
 
 @pytest.fixture
 def program():
-    return program_of(KINDS[0])
+    return program_or_skip(KINDS[0])
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ class Stranger:
         )  # fmt: skip
         assert done.returncode == exit_code, done.stderr
         assert "Traceback" not in done.stderr
-        return done.stdout
+        return done
 
     def up(self):
         return subprocess.Popen(
@@ -85,16 +85,16 @@ def test_a_stranger_without_a_home_publishes_tries_and_serves(place, home):
     (place / "model.py").write_text(MODEL)
     os.chown(place / "model.py", STRANGER, STRANGER)
     stranger.run("models", "publish", "model.py", "--name", "shout", "--version", "1")
-    listed = json.loads(stranger.run("models", "list", "--json"))
+    listed = json.loads(stranger.run("models", "list", "--json").stdout)
     assert listed == {"models": {"shout": ["1"]}, "left_out": []}
-    assert "HELLO" in stranger.run("models", "try", "shout", "--text", "hello")
-    assert "HELLO" in stranger.run("models", "try", "model.py", "--text", "hello")
+    assert "HELLO" in stranger.run("models", "try", "shout", "--text", "hello").stdout
+    assert "HELLO" in stranger.run("models", "try", "model.py", "--text", "hello").stdout
     process = stranger.up()
     try:
         line = process.stdout.readline()
         assert line, process.stderr.read()
         url = json.loads(line)["redis_url"]
-        assert "HELLO" in stranger.run("infer", "shout", "hello", "--redis-url", url)
+        assert "HELLO" in stranger.run("infer", "shout", "hello", "--redis-url", url).stdout
     finally:
         process.terminate()
         _, told = process.communicate(timeout=PATIENCE_S)
@@ -130,7 +130,7 @@ def test_a_stranger_uses_no_store_of_somebody_else(place):
         os.chown(path, STRANGER + 1, STRANGER)
     os.chown(place / "store", STRANGER + 1, STRANGER)
     stranger = Stranger(place, {})
-    stranger.run("up", "--json", exit_code=1)
+    assert "belongs to user" in stranger.run("up", "--json", exit_code=1).stderr
 
 
 def limit_files():

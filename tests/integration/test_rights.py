@@ -13,7 +13,7 @@ import redis
 from click.testing import CliRunner
 from support.fleet import Fleet, draft_of
 from support.rights import ROOT
-from support.server import KINDS, program_of
+from support.server import KINDS, program_or_skip
 
 from batchfleet.broker.blocking import BlockingExecutor
 from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, free_port
@@ -74,7 +74,7 @@ class Guarded:
 @pytest.fixture(scope="module", params=KINDS)
 def guarded(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("guarded")
-    server = Guarded(program_of(request.param), folder)
+    server = Guarded(program_or_skip(request.param), folder)
     yield server
     server.close()
 

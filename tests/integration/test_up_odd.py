@@ -38,11 +38,11 @@ class Slow(batchfleet.Model):
 
 
 @contextmanager
-def running_up(place, *arguments, **environ):
+def running_up(place, *arguments):
     """`up --json` in a folder; what it says on stderr goes to `up.log` there."""
     with (place / "up.log").open("wb") as log:
         process = spawn(
-            [*PROGRAM, "up", "--json", *arguments], cwd=place, env={**os.environ, **environ},
+            [*PROGRAM, "up", "--json", *arguments], cwd=place,
             stdout=subprocess.PIPE, stderr=log,
         )  # fmt: skip
     try:
@@ -96,7 +96,7 @@ def test_up_serves_what_is_good_of_a_store_and_names_the_rest(tmp_path):
             expected["bad"] = reason
         elif kind in ("no name", "hidden", "note"):
             make(store)
-    with running_up(tmp_path, BATCHFLEET_STORE=str(store)) as process:
+    with running_up(tmp_path) as process:
         facts = facts_of(process, tmp_path)
         assert facts["models"] == [GOOD]
         reply = command(tmp_path, "infer", GOOD, "x", "--json", "--redis-url", facts["redis_url"])
@@ -125,10 +125,11 @@ def test_a_newest_version_that_is_bad_gives_way_to_the_one_before(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["a b%20c?d#e", "x" * 130])
-def test_up_lives_under_any_folder_for_temporary_files(tmp_path, name):
+def test_up_lives_under_any_folder_for_temporary_files(tmp_path, monkeypatch, name):
     make_good(tmp_path / "store")
     (tmp_path / name).mkdir()
-    with running_up(tmp_path, TMPDIR=str(tmp_path / name)) as process:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / name))
+    with running_up(tmp_path) as process:
         url = facts_of(process, tmp_path)["redis_url"]
         reply = command(tmp_path, "infer", GOOD, "x", "--json", "--redis-url", url)
         assert json.loads(reply.stdout)["status"] == "ok"
