@@ -5,7 +5,6 @@ ends.
 """
 
 import os
-import select
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,14 +14,13 @@ from typing import Any
 import orjson
 
 from ..service.clock import Clock
-from ..service.lifecycle import StopSignal, spawn
+from ..service.lifecycle import spawn
 from ..service.settings import SETTING_ROWS, Settings
 from ..wire.errors import BatchfleetError
 from .restarting import Series
 
 _READY_LINE_BYTES_MAX = 64 * 1024
 _READ_BYTES = 64 * 1024
-_LOOK_AGAIN_S = 0.1
 
 
 class ProgramError(BatchfleetError):
@@ -97,23 +95,6 @@ class Child:
         assert self._process.stdout is not None
         return self._process.stdout.fileno()
 
-    def wait_until_ready(self, timeout_ms: float, stop: StopSignal) -> Mapping[str, Any] | None:
-        """Wait for the program's ready line and return it; None where `stop` was set before.
-
-        Raises:
-            ProgramError: it ended, took longer, or said something else.
-        """
-        give_up_ms = self._clock.monotonic_ms() + timeout_ms
-        while (facts := self.look_for_ready()) is None:
-            if stop.is_set():
-                return None
-            if self._clock.monotonic_ms() > give_up_ms:
-                raise ProgramError(
-                    f"{self.program.label} was not ready after {timeout_ms / 1000:.0f} s"
-                )
-            self._wait_for_output(stop)
-        return facts
-
     def look_for_ready(self) -> Mapping[str, Any] | None:
         """The program's ready line, if it has come by now.
 
@@ -133,12 +114,6 @@ class Child:
                     "its log is above"
                 )
         return self._facts
-
-    def _wait_for_output(self, stop: StopSignal) -> None:
-        poller = select.poll()
-        poller.register(self._stdout(), select.POLLIN)
-        poller.register(stop.fileno(), select.POLLIN)
-        poller.poll(_LOOK_AGAIN_S * 1000)
 
     def _read_head(self) -> None:
         self._head += self._read_now()
