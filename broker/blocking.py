@@ -58,7 +58,9 @@ class BlockingExecutor:
         require_patience(command, self._timeout_s)
         raw = self._exchange([command.parts])[0]
         if command.script is not None and isinstance(raw, NoScriptError):
-            self._exchange([("SCRIPT", "LOAD", command.script.source)])
+            loaded = self._exchange([("SCRIPT", "LOAD", command.script.source)])[0]
+            if isinstance(loaded, RefusedError):
+                raise loaded
             raw = self._exchange([command.parts])[0]
         if isinstance(raw, RefusedError):
             raise raw

@@ -177,6 +177,8 @@ def named(raw: Any, parts: Sequence[Any]) -> Any:
     command, *targets = (part.decode() if isinstance(part, bytes) else str(part) for part in parts)
     if command == "EVALSHA":
         targets = targets[2 : 2 + int(targets[1])]
+    elif command == "SCRIPT":
+        targets = []
     elif command == "XREADGROUP":
         targets = targets[targets.index("STREAMS") + 1 :]
     elif command not in _ON_MANY:

@@ -243,6 +243,7 @@ def test_each_right_that_a_program_lacks_is_named_at_its_start(guarded, role):
     for name in role.commands:
         rule = "+" + name.lower().replace(" ", "|")
         guarded.let("lacking", [one for one in rules if one != rule])
+        guarded.admin.script_flush()
         with (
             BlockingExecutor(guarded.url_of("lacking"), "t") as executor,
             pytest.raises(DeniedError) as caught,

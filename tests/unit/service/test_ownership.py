@@ -9,7 +9,7 @@ import pytest
 
 from batchfleet.service.ownership import foreign_hand
 
-STRANGER = 54321
+STRANGER = 65432
 
 
 @pytest.fixture
