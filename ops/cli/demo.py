@@ -135,7 +135,7 @@ def _run_fleet(
         local.start_server()
         with connected(local.settings) as operator:
             deploy(operator, MODEL, manifest.record(), [settings.tenant])
-        local.start_programs()
+        local.start_programs(_say)
         return asyncio.run(_embed_and_search(local.settings, texts, clock))
 
 
