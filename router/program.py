@@ -148,7 +148,7 @@ class RouterProgram:
             self._faults.reach("router.before_sweep")
             dropped = self._report_dropped
             self._for_each_model(lambda model: promote_ripe(executor, model, dropped))
-            self._for_each_model(lambda model: sweep_overdue(executor, model))
+            self._for_each_model(lambda model: sweep_overdue(executor, model, dropped))
         except ServerError as error:
             self._next_refresh_ms = 0.0
             loop.failed(error)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from .limits import NOTIFY_PREFIX_LENGTH
+from .names import is_name_bytes
 
 DEFAULT_NAMESPACE = "bf"
 DEFAULT_TENANT = "default"
@@ -38,6 +39,14 @@ def member(tenant: str, request_id: str) -> str:
     return f"{tenant}:{request_id}"
 
 
+def read_member(raw: bytes) -> tuple[str, str] | None:
+    """Tenant and id in a member of `due`; None where it names no request."""
+    tenant, _, request_id = raw.partition(b":")
+    if not is_name_bytes(tenant) or not is_name_bytes(request_id):
+        return None
+    return tenant.decode(), request_id.decode()
+
+
 @dataclass(frozen=True)
 class ModelKeys:
     """The keys of one model; one value a model, made once and passed on."""
@@ -66,6 +75,11 @@ class ModelKeys:
     def due(self) -> str:
         """Sorted set of the open requests, `tenant:id` → deadline. The one gate."""
         return self.prefix + "due"
+
+    @cached_property
+    def ttl(self) -> str:
+        """Hash `tenant:id` → TTL of the reply, of open requests that asked for another."""
+        return self.prefix + "ttl"
 
     @cached_property
     def workers(self) -> str:

@@ -32,7 +32,7 @@ def _number(text: bytes) -> float:
 
 def _written(score: float) -> bytes:
     """A score as the server writes it."""
-    return b"%d" % score if score == int(score) else repr(score).encode()
+    return b"%d" % score if score.is_integer() else repr(score).encode()
 
 
 def _pairs(args: Args) -> list[tuple[bytes, bytes]]:
@@ -78,6 +78,10 @@ def _pexpire(database: Database, args: Args) -> int:
     if ttl_ms <= 0:
         return int(database.remove(key))
     return int(database.expire_at(key, database.now_ms() + ttl_ms))
+
+
+def _persist(database: Database, args: Args) -> int:
+    return int(database.persist(args[0]))
 
 
 def _pttl(database: Database, args: Args) -> int:
@@ -230,6 +234,10 @@ def _hget(database: Database, args: Args) -> bytes | None:
     return (database.find(args[0], Hash) or Hash()).get(args[1])
 
 
+def _hlen(database: Database, args: Args) -> int:
+    return len(database.find(args[0], Hash) or ())
+
+
 def _hmget(database: Database, args: Args) -> list[bytes | None]:
     found = database.find(args[0], Hash) or Hash()
     return [found.get(name) for name in args[1:]]
@@ -322,6 +330,7 @@ DATA_COMMANDS: Mapping[bytes, Handler] = {
     b"DEL": _delete,
     b"UNLINK": _delete,
     b"PEXPIRE": _pexpire,
+    b"PERSIST": _persist,
     b"PTTL": _pttl,
     b"SPUBLISH": _publish,
     b"GET": _get,
@@ -345,6 +354,7 @@ DATA_COMMANDS: Mapping[bytes, Handler] = {
     b"HGET": _hget,
     b"HMGET": _hmget,
     b"HEXISTS": _hexists,
+    b"HLEN": _hlen,
     b"HGETALL": _hgetall,
     b"HINCRBY": _hincrby,
     b"ZADD": _zadd,

@@ -16,7 +16,7 @@ from ..store_deployment import deploy_version, keep_copy, remove_copy
 from ..verdict import Verdict, await_verdict, read_verdict
 from .connecting import connected
 from .following import follow, programs_json, report_following, wait_option
-from .options import LOGS, Loaded, examples, json_option, split_version, with_settings
+from .options import LOGS, Loaded, examples, json_option, seconds, split_version, with_settings
 from .output import print_json
 
 _VERSION_COMMAND = "MODEL[/VERSION]"
@@ -57,7 +57,7 @@ def deploy() -> None:
 @click.option(
     "--wait",
     "wait_s",
-    type=click.FloatRange(0, 3600),
+    type=seconds(0, 3600),
     default=_WAIT_S,
     show_default=True,
     metavar="SECONDS",

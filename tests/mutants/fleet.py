@@ -35,7 +35,7 @@ WORKERS = [
         name="take does not ring again",
         breaks="what is left over wakes another worker",
         path="broker/lua/take.lua",
-        before="  if length == 0 then redis.call('RPUSH', KEYS[3], '1') end\n",
+        before="if room <= 0 or bytes <= 0 then ring(KEYS[3]) end\n",
         after="",
         tests=on_server(TAKE, "test_the_bell_is_rung_again_when_room_runs_out"),
     ),
@@ -108,9 +108,9 @@ WORKERS = [
     Mutant(
         name="a group made at the end of its stream",
         breaks="what came before the group is read",
-        path="broker/lua/deploy.lua",
-        before="KEYS[i], group, '0', 'MKSTREAM'",
-        after="KEYS[i], group, '$', 'MKSTREAM'",
+        path="broker/lua/parts/streams.lua",
+        before="stream, group, '0', 'MKSTREAM'",
+        after="stream, group, '$', 'MKSTREAM'",
         tests=on_server(INTERLEAVINGS, "test_what_lay_there_before_its_group_is_handed_out"),
     ),
 ]

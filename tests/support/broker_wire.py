@@ -114,9 +114,11 @@ class Wire:
             "retries": None,
             "version": None,
             "inputs_at": None,
+            "result_ttl_ms": None,
         }
         values |= changes
-        named = {name: values[name] for name in ("rows", "retries", "version", "inputs_at")}
+        names = ("rows", "retries", "version", "inputs_at", "result_ttl_ms")
+        named = {name: values[name] for name in names}
         inputs = b"" if named["inputs_at"] else values["inputs"]
         request = Request(id=request_id, inputs=inputs, **named)
         refused = bool(values["refusal"])
@@ -132,6 +134,7 @@ class Wire:
             refusal=values["refusal"],
             inputs_at="" if refused else named["inputs_at"] or "",
             delay_ms=values["delay_ms"],
+            result_ttl_ms=values["result_ttl_ms"] or 0,
         )
 
     def accept(self, *items, backlog=100, stamp=None):
