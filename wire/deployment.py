@@ -9,7 +9,7 @@ and limits copied from the manifest), `draining:<name>` where buckets of it went
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -315,6 +315,21 @@ _ENVELOPE_BYTES = 12
 _ROW_BYTES = 3
 
 
+class Stamp(NamedTuple):
+    """Which record it is. Compared for equality: after a loss, an epoch may come a second time."""
+
+    epoch: int = 0
+    nonce: str = ""
+
+    @staticmethod
+    def from_wire(epoch: bytes | None, nonce: bytes | None) -> "Stamp | None":
+        """Read one out of a hash; None where there is none that any program could act on."""
+        try:
+            return Stamp(_epoch(epoch or b"0"), _nonce(nonce or b""))
+        except SettingsError:
+            return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
     """One model as deployed; a snapshot that is replaced as a whole when the epoch moves."""
@@ -326,6 +341,11 @@ class Deployment:
     intake: str = "open"
     versions: Mapping[str, VersionRecord] = field(default_factory=dict)
     overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def stamp(self) -> Stamp:
+        """What tells this record from those before and after it."""
+        return Stamp(self.epoch, self.nonce)
 
     @property
     def limits(self) -> Limits:
@@ -359,7 +379,7 @@ class Deployment:
         return Deployment(
             model=model,
             epoch=_epoch(raw.get("epoch", b"0")),
-            nonce=raw.get("nonce", b"").decode(errors="replace"),
+            nonce=_nonce(raw.get("nonce", b"")),
             stable=stable,
             intake=_intake(raw.get("intake", b"open")),
             versions=versions,
@@ -378,10 +398,18 @@ def _read_version(
     return replace(record, draining=tuple(e for e in edges if e not in record.limits.buckets))
 
 
+# Epoch and nonce are sent back to the server, which compares them byte for byte.
 def _epoch(raw: bytes) -> int:
-    if not raw.isdigit() or len(raw) > 19:
+    if not raw.isdigit() or len(raw) > 19 or str(int(raw)).encode() != raw:
         raise SettingsError("epoch of a deploy record is not a whole number")
     return int(raw)
+
+
+def _nonce(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise SettingsError("nonce of a deploy record is not UTF-8") from None
 
 
 def _intake(raw: bytes) -> str:

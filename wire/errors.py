@@ -137,6 +137,7 @@ class Remedy(Enum):
     RECREATE = "make the stream and its group anew, from the first entry; back off, and tell"
     SET_ASIDE = "pass this key over and keep the others going; tell once, and look again later"
     LOAD = "load the script and run the command again"
+    REREAD = "read the deploy record again, then do it by the new one"
     START_OVER = "start over under another name"
     STOP = "end the program with a message and an exit code: trying again does not help"
     REPORT = "tell, back off and try again: nobody foresaw it"
