@@ -114,7 +114,7 @@ CHANGED = -1
 
 
 def undeploy(
-    keys: ModelKeys, other_keys: Sequence[str], *, forced: bool, epoch: bytes = b""
+    keys: ModelKeys, other_keys: Sequence[str], *, forced: bool, stamp: Stamp | None = None
 ) -> Command[tuple[int, int]]:
     """Remove a model's keys, or give those that are still of use an end.
 
@@ -122,15 +122,15 @@ def undeploy(
         keys: those of the model.
         other_keys: its streams and bells, as far as the record names them.
         forced: also where requests are open.
-        epoch: that of the record that names them; b"" = whatever it is.
+        stamp: that of the record that names them; None = whatever it is.
 
-    Returns whether it was done (1 or 0, `CHANGED` where the record has another epoch), and how many
+    Returns whether it was done (1 or 0, `CHANGED` where the record is another by now), and how many
     requests are open.
     """
     kept = (keys.workers, keys.lost, keys.journal, keys.dead)
     whole = (keys.deploy, keys.due, keys.tenants, keys.later, keys.parked, keys.ttl)
     script_keys = [keys.undeployed, *kept, *whole, *other_keys]
-    args: list[Part] = ["1" if forced else "0", UNDEPLOYED_MARK_MS, LEFT_BEHIND_MS, epoch]
+    args: list[Part] = ["1" if forced else "0", UNDEPLOYED_MARK_MS, LEFT_BEHIND_MS, *(stamp or ())]
     return call("undeploy", script_keys, args, lambda raw: (raw[0], raw[1]))
 
 

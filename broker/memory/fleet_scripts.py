@@ -292,8 +292,9 @@ def _has_work(call: Call, stream: bytes) -> bool:
 def undeploy(call: Call, keys: Keys, args: Args) -> Any:
     """Take a model out of service."""
     mark, workers, lost, journal, dead, record, due, *others = keys
-    forced, mark_ms, kept_ms, epoch = args
-    if epoch and call("HGET", record, "epoch") != epoch:
+    forced, mark_ms, kept_ms, *stamp = args
+    epoch, nonce = call("HMGET", record, "epoch", "nonce")
+    if stamp and [epoch or b"0", nonce or b""] != stamp:
         return [-1, 0]
     try:
         open_requests = call("ZCARD", due)

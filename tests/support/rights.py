@@ -4,11 +4,13 @@ import ast
 import re
 from pathlib import Path
 
+from batchfleet.broker.commands import script
+
 ROOT = Path(__file__).parents[2]
-MODULES = ("claiming", "dead", "fleet", "later", "listing", "requests")
+MODULES = ("announcing", "claiming", "dead", "fleet", "later", "listing", "requests")
 CONTAINERS = {"MEMORY", "XGROUP", "XINFO"}
 _COMMAND = re.compile(r"[A-Z]{3,}")
-_IN_LUA = re.compile(r"redis\.p?call\('([A-Z]+)'(?:, '([A-Z]+)')?")
+_IN_LUA = re.compile(r"(?:redis\.p?call|in_portions)\('([A-Z]+)'(?:, '([A-Z]+)')?")
 # Words that stand in commands without being one.
 _ARGUMENTS = {"BLOCK", "COUNT", "GROUP", "MINID", "NOMKSTREAM", "STREAMS", "WITHSCORES"}
 # Programs that speak to a server have these from the executors.
@@ -48,8 +50,7 @@ def _commands_in(function: ast.FunctionDef) -> set[str]:
 
 
 def _commands_of_script(name: str) -> set[str]:
-    source = (ROOT / "broker" / "lua" / f"{name}.lua").read_text()
     return {
         f"{first} {second}" if first in CONTAINERS else first
-        for first, second in _IN_LUA.findall(source)
+        for first, second in _IN_LUA.findall(script(name).source)
     }
