@@ -5,6 +5,7 @@ and answers pass between the socket and the parser directly, because going throu
 a look at each of the dozens of arguments of a batch, and at each answer.
 """
 
+import select
 import socket
 from collections.abc import Sequence
 from types import TracebackType
@@ -15,12 +16,13 @@ import redis
 
 from ..wire.errors import ServerError
 from .commands import Command
-from .connections import blocking_connection
+from .connections import blocking_connection, introduction
 from .errors import (
     MovedError,
     NoScriptError,
     RefusedError,
     UnreachableError,
+    named,
     raise_translated,
     refused,
 )
@@ -41,7 +43,8 @@ class BlockingExecutor:
 
     def __init__(self, url: str, name: str, timeout_s: float = COMMAND_TIMEOUT_S) -> None:
         # Any: most methods of the library's connections carry no types.
-        self._connection: Any = blocking_connection(url, timeout_s, name)
+        self._connection: Any = blocking_connection(url, timeout_s)
+        self._name = name
         self._timeout_s = timeout_s
         self._link: _Link | None = None
 
@@ -56,7 +59,9 @@ class BlockingExecutor:
         require_patience(command, self._timeout_s)
         raw = self._exchange([command.parts])[0]
         if command.script is not None and isinstance(raw, NoScriptError):
-            self._exchange([("SCRIPT", "LOAD", command.script.source)])
+            loaded = self._exchange([("SCRIPT", "LOAD", command.script.source)])[0]
+            if isinstance(loaded, RefusedError):
+                raise loaded
             raw = self._exchange([command.parts])[0]
         if isinstance(raw, RefusedError):
             raise raw
@@ -98,7 +103,9 @@ class BlockingExecutor:
         """Send commands and return the raw answers; an error of the server is a `RefusedError`."""
         packed = b"".join([hiredis.pack_command(tuple(parts)) for parts in commands])
         try:
-            link = self._link or self._open()
+            link = self._link
+            if link is None or link.was_cut:
+                link = self._open()
             answers = link.exchange(packed, len(commands))
         except (redis.RedisError, hiredis.HiredisError, OSError) as error:
             self.close()
@@ -107,13 +114,16 @@ class BlockingExecutor:
             raise_translated(error)
         if any(isinstance(answer, MovedError) for answer in answers):
             self.close()
-        return answers
+        return [named(raw, parts) for raw, parts in zip(answers, commands, strict=True)]
 
     def _open(self) -> "_Link":
+        self.close()  # of a link that was cut; the library would keep it
         self._connection.connect()
         # The library offers no public way to its socket; the tests pin that this one works.
-        self._link = _Link(self._connection._sock)  # noqa: SLF001
-        return self._link
+        link = _Link(self._connection._sock)  # noqa: SLF001
+        link.exchange(hiredis.pack_command(introduction(self._name)), 1)
+        self._link = link
+        return link
 
     def close(self) -> None:
         """Close the connection; the executor may be used again and connects anew."""
@@ -138,6 +148,17 @@ class _Link:
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._parser = hiredis.Reader(notEnoughData=_MORE_NEEDED, replyError=refused)
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether the server has closed it while nobody used it, as its `timeout` says it shall.
+
+        Nothing was sent since, so nothing is in doubt: a new one takes its place, and no loss is
+        told. Whatever else comes before a command is sent would be no answer to it either.
+        """
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(0))
 
     def exchange(self, packed: bytes, count: int) -> list[Any]:
         """Send packed commands and wait for their answers.

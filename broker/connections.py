@@ -2,17 +2,24 @@
 
 The library's defaults re-send writes and give up on long blocking reads (measured with redis-py
 8.1: one lost reply makes two entries; BLOCK 7000 fails after 59 s), so nothing is left to them:
-no retries, RESP2, explicit time-outs, no health checks, one connection per owner.
+no retries, RESP2, explicit time-outs, no health checks, one connection per owner. It introduces
+itself with commands that a user may lack the right to, and fails then: `introduction` is sent
+instead, and its refusal means nothing.
 """
 
 import socket
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 import redis
 import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from ..wire.errors import SettingsError
+
+Pool = TypeVar("Pool")
 AnyConnection = redis.Connection | redis.UnixDomainSocketConnection
 
 CONNECT_TIMEOUT_S = 5.0
@@ -20,7 +27,40 @@ CONNECT_TIMEOUT_S = 5.0
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 
 
-def _options(url: str, timeout_s: float, name: str) -> dict[str, Any]:
+# The library lets a URL overrule its caller: what is set here, and what it would otherwise do.
+_OURS = frozenset(
+    (
+        "client_name",
+        "decode_responses",
+        "health_check_interval",
+        "max_connections",
+        "protocol",
+        "retry_on_error",
+        "retry_on_timeout",
+        "socket_connect_timeout",
+        "socket_keepalive",
+        "socket_timeout",
+        "timeout",
+    )
+)
+
+
+def _made(make: Callable[..., Pool], url: str, **options: Any) -> Pool:
+    """A pool for the URL.
+
+    Raises:
+        SettingsError: the URL cannot be used.
+    """
+    overruled = sorted(_OURS & parse_qs(urlsplit(url).query).keys())
+    if overruled:
+        raise SettingsError(f"the server's URL may not set {', '.join(overruled)}")
+    try:
+        return make(url, **options)
+    except (ValueError, TypeError) as error:
+        raise SettingsError(f"the server's URL cannot be used: {error}") from error
+
+
+def _options(url: str, timeout_s: float) -> dict[str, Any]:
     return {
         **({} if url.startswith("unix:") else _keepalive()),
         "protocol": 2,
@@ -28,9 +68,14 @@ def _options(url: str, timeout_s: float, name: str) -> dict[str, Any]:
         "socket_timeout": timeout_s,
         "socket_connect_timeout": CONNECT_TIMEOUT_S,
         "health_check_interval": 0,
-        "client_name": name,
+        "driver_info": None,
         "max_connections": 1,
     }
+
+
+def introduction(name: str) -> tuple[Any, ...]:
+    """The command that has `CLIENT LIST` show a name."""
+    return ("CLIENT", "SETNAME", name)
 
 
 def _keepalive() -> dict[str, Any]:
@@ -43,28 +88,31 @@ def _keepalive() -> dict[str, Any]:
     return {"socket_keepalive": True, "socket_keepalive_options": known}
 
 
-def blocking_connection(url: str, timeout_s: float, name: str) -> AnyConnection:
+def blocking_connection(url: str, timeout_s: float) -> AnyConnection:
     """A connection for one thread; it connects on first use.
 
     Args:
         url: `redis://`, `rediss://` or `unix://`.
         timeout_s: how long one answer may take, time spent blocked in the server included.
-        name: shown by `CLIENT LIST`.
     """
-    pool = redis.ConnectionPool.from_url(
-        url, retry=Retry(NoBackoff(), 0), **_options(url, timeout_s, name)
+    pool = _made(
+        redis.ConnectionPool.from_url,
+        url,
+        retry=Retry(NoBackoff(), 0),
+        **_options(url, timeout_s),
     )
     connection = pool.make_connection()
     assert isinstance(connection, redis.Connection | redis.UnixDomainSocketConnection)
     return connection
 
 
-def looping_connection(url: str, timeout_s: float, name: str) -> redis.asyncio.Connection:
+def looping_connection(url: str, timeout_s: float) -> redis.asyncio.Connection:
     """A connection for one event loop; it connects on first use."""
-    pool = redis.asyncio.ConnectionPool.from_url(
+    pool = _made(
+        redis.asyncio.ConnectionPool.from_url,
         url,
         retry=redis.asyncio.retry.Retry(NoBackoff(), 0),
-        **_options(url, timeout_s, name),
+        **_options(url, timeout_s),
     )
     connection: redis.asyncio.Connection = pool.make_connection()
     return connection

@@ -9,7 +9,7 @@ All methods run in the device process: `load` and `predict` on the one thread th
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -80,7 +80,12 @@ class LoadContext:
     signature: Signature
     limits: Limits
     folder: Path
-    logger: Any = field(default_factory=structlog.get_logger)
+    logger: Any = field(default_factory=structlog.get_logger, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """All but the logger, which is of this process; the other one takes its own."""
+        names = [one.name for one in fields(self) if one.name != "logger"]
+        return _load_context, ({name: getattr(self, name) for name in names},)
 
     def path(self, name: str) -> Path:
         """The path of one file of the version.
@@ -92,6 +97,10 @@ class LoadContext:
         if not path.is_file():
             raise FileNotFoundError(f"{self.model}/{self.version} has no file {name!r}")
         return path
+
+
+def _load_context(said: dict[str, Any]) -> LoadContext:
+    return LoadContext(**said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

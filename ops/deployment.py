@@ -16,6 +16,7 @@ from ..wire.deployment import Deployment, Limits, VersionRecord, check_limit, li
 from ..wire.errors import BatchfleetError, ErrorKind, RequestError, SettingsError
 from ..wire.keys import ModelKeys
 from ..wire.names import require_name, shown
+from ..wire.numbers import number_in
 
 _LIMIT_NAMES = frozenset(item.name for item in fields(Limits))
 _OVERRIDE = "set:"
@@ -300,12 +301,8 @@ def _parse_value(name: str, text: str) -> Any:
 
 def _parse_number(text: str) -> Any:
     """A number where `text` spells one, else the text: what fits is for `check_limit` to say."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    number = number_in(text)
+    return text if number is None else number
 
 
 def copy_of_record(

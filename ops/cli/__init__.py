@@ -4,6 +4,8 @@ The table below holds each command's place and its line of help, so that `batchf
 no command at all; a test holds the lines against the commands themselves.
 """
 
+import errno
+import os
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
@@ -12,7 +14,8 @@ from typing import Any
 import click
 
 from ...wire.errors import BatchfleetError
-from .failures import Failure
+from .failures import Failure, of_machine
+from .streams import safe_streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,18 @@ class FleetGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, place.help) for name, place in COMMANDS.items()])
 
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Run the command line; as a program of its own, on streams that are safe."""
+        if not standalone_mode:
+            return self._run(*args, standalone_mode=False, **extra)
+        if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+            extra.setdefault("color", False)
+        with safe_streams():
+            return self._run(*args, **extra)
+
+    def _run(self, *args: Any, **extra: Any) -> Any:
+        return super().main(*args, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that was named."""
         try:
@@ -113,6 +128,10 @@ class FleetGroup(click.Group):
             if ctx.params["debug"]:
                 raise
             raise Failure(error) from error
+        except OSError as error:  # no room, no right, no such folder: what the machine refuses
+            if ctx.params["debug"] or error.errno == errno.EPIPE:  # click ends quietly then
+                raise
+            raise Failure(of_machine(error)) from error
 
 
 @click.group(cls=FleetGroup, context_settings={"help_option_names": ["-h", "--help"]})

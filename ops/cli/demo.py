@@ -17,6 +17,8 @@ from ...service.clock import Clock, SystemClock
 from ...service.events import Events
 from ...service.lifecycle import StopSignal
 from ...service.settings import Settings
+from ...wire.names import shown
+from ...wire.numbers import Range
 from ..demo import (
     BASELINE_TEXTS,
     IDEAL_BATCHES,
@@ -39,18 +41,22 @@ from ..demo_texts import (
 from ..deployment import deploy
 from ..local_fleet import LocalFleet, Surroundings
 from .connecting import connected
+from .finding import find_version
 from .models import progress_bar
 from .options import Loaded, examples, with_settings
 from .output import make_table, print_json, print_table
+
+_COUNT = Range(1, 1_000_000)
 
 
 def _read_count(_context: click.Context, _option: click.Parameter, value: str) -> int | None:
     """How many texts; None for all."""
     if value == "all":
         return None
-    if not value.isdecimal() or int(value) == 0:
-        raise click.BadParameter(f"{value!r} is neither a number nor 'all'")
-    return int(value)
+    count: int | None = _COUNT.read(value)
+    if count is None:
+        raise click.BadParameter(f"{shown(value)} is neither {_COUNT.words} nor 'all'")
+    return count
 
 
 @click.command()
@@ -111,11 +117,11 @@ def _say(sentence: str) -> None:
 
 
 def _ensure_model(store: Store) -> Manifest:
-    if MODEL not in store.models():
+    if not store.versions(MODEL):
         _say(f"fetching {MODEL} into the store {store.root}")
         with progress_bar() as report:
             import_minilm(store, progress=report)
-    return store.manifest(MODEL, store.newest(MODEL))
+    return find_version(store, MODEL)
 
 
 def demo_settings(settings: Settings, token: str) -> Settings:
@@ -134,7 +140,7 @@ def _run_fleet(
         local.start_server()
         with connected(local.settings) as operator:
             deploy(operator, MODEL, manifest.record(), [settings.tenant])
-        local.start_programs()
+        local.start_programs(_say)
         return asyncio.run(_embed_and_search(local.settings, texts, clock))
 
 

@@ -51,6 +51,12 @@ def explain(error: BatchfleetError) -> tuple[str, str]:
     return str(error), ""
 
 
+def of_machine(error: OSError) -> BatchfleetError:
+    """What the machine refused, as an error of ours."""
+    reason = error.strerror or str(error)
+    return BatchfleetError(f"{error.filename}: {reason}" if error.filename else reason)
+
+
 class Failure(click.ClickException):
     """A batchfleet error on its way to stderr; exit code 1."""
 
@@ -61,6 +67,7 @@ class Failure(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         """Print it, in red where that is a terminal."""
         stream = file or sys.stderr
-        click.echo(click.style("error: ", fg="red") + self.message, file=stream)
+        text = click.style("error: ", fg="red") + self.message
+        click.echo(text, file=stream, color=self.show_color)
         if self.remedy:
             click.echo(f"       {self.remedy}", file=stream)
