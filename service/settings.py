@@ -7,15 +7,17 @@ environment. What an operator sets for a whole fleet is in the deploy record ins
 """
 
 import difflib
+import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from ..wire.errors import SettingsError
 from ..wire.names import RULE, is_name, shown
+from ..wire.texts import safe_text
 from .logs import LOG_FORMATS, LOG_LEVELS
 
 VARIABLE_PREFIX = "BATCHFLEET_"
@@ -33,6 +35,7 @@ _ALLOW_CODE = re.compile(r"none|any|(?:own|digest:[0-9a-f]{64})(?:,(?:own|digest
 _PATTERN = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9*?._-]{0,127}")
 _PASSWORD = re.compile(r"(?<=://)([^:/@]*):.*@")
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_LOCAL_SCHEME = re.compile(r"(?:file|local):(?://)?")
 _QUERY_PASSWORD = re.compile(r"([?&]password=)[^&]*")
 
 Rule = Callable[[Any], str]
@@ -262,13 +265,30 @@ def load_settings(
     }
     complaints = {name: _complaint(SETTING_ROWS[name], one) for name, one in given.items()}
     faults += filter(None, complaints.values())
-    settings = Settings(**{name: given[name].value for name in given if not complaints[name]})
+    values = {name: given[name].value for name in given if not complaints[name]}
+    settings = located(Settings(**values))
     if not complaints.get("lease_ms") and not complaints.get("beat_ms"):
         faults += _contradictions(settings)
     if faults:
         raise SettingsError("the settings cannot be used:\n" + "\n".join(f"- {f}" for f in faults))
     origins = {name: given[name].origin if name in given else "default" for name in SETTING_ROWS}
     return settings, origins
+
+
+def located(settings: Settings) -> Settings:
+    """The same settings with every path absolute, so that no later change of folder moves them."""
+    cache = os.path.abspath(os.path.expanduser(settings.cache)) if settings.cache else ""  # noqa: PTH100, PTH111  as `store`
+    return replace(settings, store=absolute_store(settings.store), cache=cache)
+
+
+def absolute_store(root: str) -> str:
+    """The root of a store that means the same from every folder: a path made absolute, or a URL."""
+    scheme = _LOCAL_SCHEME.match(root)
+    path = root[scheme.end() :] if scheme else root
+    if not scheme and ("://" in root or "::" in root):
+        return root
+    # Not `Path`: whatever a user wrote behind `~` must not be refused here.
+    return (scheme[0] if scheme else "") + os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111
 
 
 def _config_file(environ: Mapping[str, str], config_path: Path | None) -> Path | None:
@@ -339,6 +359,8 @@ def _complaint(row: SettingRow, given: _Given) -> str:
     """The whole sentence about a value that cannot be used; empty where it can."""
     if not isinstance(given.value, row.kind) or isinstance(given.value, bool):
         fault = "must be a whole number" if row.kind is int else "must be text"
+    elif isinstance(given.value, str) and given.value != safe_text(given.value, len(given.value)):
+        fault = "must be text in UTF-8 without control characters"
     else:
         fault = row.rule(given.value)
     if not fault:

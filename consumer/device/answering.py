@@ -6,18 +6,23 @@ from typing import Any
 
 import numpy as np
 
+from ...models.model import Row
 from ...wire.codec import MSGPACK, encode_body
 from ...wire.errors import ErrorKind, RequestError
 from ...wire.names import is_name
 from ...wire.tensors import encode_columns, encode_rows
-from .faults import left_by, merge_row_errors, model_error
+from ...wire.texts import kind_name
+from ..protocol import FRAME_BYTES_MAX
+from .faults import merge_row_errors, model_error, output_error, pass_on_leaving
 from .lanes import Lane, OpenRequest
 from .preparing import refuse_unknown
 
 _ONLY_OUTPUT = "output"
+_ANSWER_BYTES_MAX = FRAME_BYTES_MAX // 2
 # Named because writing `str | bytes` makes a new object each time.
 _TEXT = (str, bytes)
 _ARRAY = (np.ndarray, np.generic)
+_SIZED = (str, bytes, list, tuple)
 
 
 def encode_answer(lane: Lane, request: OpenRequest) -> bytes:
@@ -29,9 +34,12 @@ def encode_answer(lane: Lane, request: OpenRequest) -> bytes:
     rows = _postprocess(lane, request.outputs) if lane.postprocesses else request.outputs
     try:
         columns = assemble(lane, rows, request.wanted)
-        return encode_body(encode_columns(columns, request.accept), request.accept)
-    except (ValueError, TypeError) as error:
-        raise _bad_output(f"an output cannot be put on the wire: {error}") from error
+        answer = encode_body(encode_columns(columns, request.accept), request.accept)
+    except BaseException as error:
+        raise output_error(error, lane.logger) from error
+    if len(answer) > _ANSWER_BYTES_MAX:
+        raise _bad_output(f"outputs of {len(answer)} bytes; {_ANSWER_BYTES_MAX} are allowed")
+    return answer
 
 
 def encode_together(lane: Lane, requests: Sequence[OpenRequest]) -> list[bytes] | None:
@@ -46,13 +54,16 @@ def encode_together(lane: Lane, requests: Sequence[OpenRequest]) -> list[bytes] 
         for request in requests
         if len(request.outputs) == 1 and request.accept == MSGPACK and request.wanted == wanted
     ]
-    if len(rows) < len(requests) or not _are_alike(rows):
+    if len(rows) < len(requests):
         return None
     try:
+        if not _are_alike(rows):
+            return None
         columns = assemble(lane, rows, wanted)
         tensors = [encode_rows(name, column) for name, column in columns.items()]
-    except (RequestError, ValueError, MemoryError):
-        return None  # alone, each fails for its own sake
+    except BaseException as error:  # noqa: BLE001  alone, each fails for its own sake
+        pass_on_leaving(error, "encode", lane.logger)
+        return None
     return [encode_body(parts, MSGPACK) for parts in zip(*tensors, strict=True)]
 
 
@@ -73,12 +84,16 @@ def _are_alike(rows: Sequence[Any]) -> bool:
 
 
 def output_bytes(value: Any) -> int:
-    """About how much one row's output weighs."""
-    if isinstance(value, np.ndarray):
-        return value.nbytes
-    if isinstance(value, Mapping):
-        return sum(map(output_bytes, value.values()))
-    return len(value) if isinstance(value, str | bytes | list | tuple) else 8
+    """About how much one row's output weighs; runs no code of the output's own."""
+    parts = value.values() if type(value) is dict or type(value) is Row else (value,)
+    return sum(map(_part_bytes, parts))
+
+
+def _part_bytes(value: Any) -> int:
+    kind = type(value)
+    if kind is np.ndarray:
+        return int(value.nbytes)
+    return len(value) if kind in _SIZED else 8
 
 
 def _postprocess(lane: Lane, outputs: Sequence[Any]) -> list[Any]:
@@ -88,10 +103,8 @@ def _postprocess(lane: Lane, outputs: Sequence[Any]) -> list[Any]:
             rows.append(lane.model.postprocess(output))
         except BdbQuit as error:  # of the whole request: who quits does not want to stop again
             raise model_error(error, "postprocess", lane.logger) from error
-        except Exception as error:  # noqa: BLE001  a model may raise anything; it becomes a typed error
+        except BaseException as error:  # noqa: BLE001  a model may raise anything; it becomes a typed error
             errors.append((at, model_error(error, "postprocess", lane.logger)))
-        except BaseException as error:
-            raise left_by(error, "postprocess", lane.logger) from error
     if errors:
         raise merge_row_errors(errors)
     return rows
@@ -154,7 +167,7 @@ def _stack(name: str, values: list[Any], dtype: np.dtype[Any] | None) -> np.ndar
         first = values[0]
     if not isinstance(first, _ARRAY):
         if not isinstance(first, bool | int | float):
-            kind = type(first).__name__
+            kind = kind_name(first)
             raise _bad_output(
                 f"output {name!r} is {kind}, not an array, a list of numbers, text or a number"
             )

@@ -10,7 +10,8 @@ import numpy as np
 from ...models.model import PredictContext
 from ...models.stacking import stack_rows
 from ...wire.errors import ErrorKind, RequestError
-from .faults import is_memory_error, left_by, model_error
+from ...wire.texts import kind_name
+from .faults import is_failure, is_memory_error, model_error, pass_on_leaving, sound
 from .lanes import Lane
 
 
@@ -57,7 +58,7 @@ def run_batch(lane: Lane, batch: Batch) -> list[Any]:
 
 
 def _is_short_of_memory(result: Any) -> bool:
-    return isinstance(result, RequestError) and result.kind is ErrorKind.DEVICE_MEMORY
+    return is_failure(result) and result.kind is ErrorKind.DEVICE_MEMORY
 
 
 def _run_in_halves(lane: Lane, batch: Batch) -> list[Any]:
@@ -66,10 +67,11 @@ def _run_in_halves(lane: Lane, batch: Batch) -> list[Any]:
     if not lane.memory.allows(count, max(batch.lengths)):
         return _run_parts(lane, batch, half)
     try:
-        return list(_predict(lane, batch))
+        return _predict(lane, batch)
     except BdbQuit:
         raise
-    except Exception as error:  # noqa: BLE001  a model may raise anything; it becomes a typed error
+    except BaseException as error:  # noqa: BLE001  a model may raise anything; it becomes a typed error
+        pass_on_leaving(error, "predict", lane.logger)
         if count == 1:
             return [model_error(error, "predict", lane.logger)]
         if is_memory_error(error):
@@ -77,12 +79,10 @@ def _run_in_halves(lane: Lane, batch: Batch) -> list[Any]:
         lane.logger.warning(
             "batch_failed",
             rows=count,
-            error_type=type(error).__name__,
+            error_type=kind_name(error),
             out_of_memory=is_memory_error(error),
-            **({"reason": error.message} if isinstance(error, RequestError) else {}),
+            **({"reason": sound(error).message} if is_failure(error) else {}),
         )
-    except BaseException as error:
-        raise left_by(error, "predict", lane.logger) from error
     # Outside of the handler: the exception's frames hold the failed batch's arrays.
     return _run_parts(lane, batch, half)
 
@@ -100,12 +100,12 @@ def outputs_of(lane: Lane, batch: Batch) -> list[Any]:
     """
     outputs = run_batch(lane, batch)
     for output in outputs:
-        if isinstance(output, RequestError):
+        if is_failure(output):
             raise output
     return outputs
 
 
-def _predict(lane: Lane, batch: Batch) -> Sequence[Any]:
+def _predict(lane: Lane, batch: Batch) -> list[Any]:
     model = lane.model
     context = PredictContext(
         lengths=batch.lengths,
@@ -121,9 +121,10 @@ def _predict(lane: Lane, batch: Batch) -> Sequence[Any]:
     is_sequence = isinstance(outputs, list | tuple) or (
         isinstance(outputs, np.ndarray) and outputs.ndim > 0
     )
-    if not is_sequence or len(outputs) != count:
-        given = f"{len(outputs)} outputs" if is_sequence else type(outputs).__name__
+    results = list(outputs) if is_sequence else []
+    if not is_sequence or len(results) != count:
+        given = f"{len(results)} outputs" if is_sequence else kind_name(outputs)
         raise RequestError.of(
             ErrorKind.BAD_OUTPUT, f"predict gave {given} for {count} rows; one for each is expected"
         )
-    return outputs
+    return [sound(result) if is_failure(result) else result for result in results]
