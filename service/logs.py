@@ -105,6 +105,7 @@ class DescriptorLog:
         self._poller.register(descriptor, select.POLLOUT)
         self._lock = threading.Lock()
         self._patience_ms = self.PATIENCE_MS  # guarded by _lock
+        self._was_cut = False  # guarded by _lock; the last line lacks its end
         # Users' code forks; another thread of the parent may hold the lock just then.
         os.register_at_fork(after_in_child=self._renew_lock)
 
@@ -113,14 +114,17 @@ class DescriptorLog:
 
     def write_line(self, line: str) -> None:
         """Write a line, or as much of it as the reader takes."""
-        rest = memoryview(f"{line}\n".encode(errors="backslashreplace"))
+        whole = f"{line}\n".encode(errors="backslashreplace")
         with self._lock:
+            rest = memoryview(b"\n" + whole if self._was_cut else whole)
+            size = len(rest)
             try:
                 while rest and self._poller.poll(self._patience_ms):
                     rest = rest[os.write(self._descriptor, rest[: self._CHUNK_BYTES]) :]
             except OSError:  # the reader is gone, and nobody is left to be told
                 return
             self._patience_ms = 0 if rest else self.PATIENCE_MS
+            self._was_cut = 0 < len(rest) < size or (self._was_cut and len(rest) == size)
 
 
 class _LineLogger:
@@ -177,9 +181,15 @@ def _renderer(log_format: str) -> Processor:
     if log_format == "json":
         return structlog.processors.JSONRenderer()
     return structlog.dev.ConsoleRenderer(
-        colors=sys.stderr is not None and sys.stderr.isatty(),
-        exception_formatter=structlog.dev.plain_traceback,
+        colors=_is_at_terminal(), exception_formatter=structlog.dev.plain_traceback
     )
+
+
+def _is_at_terminal() -> bool:
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):  # it is None, of some class, or closed
+        return False
 
 
 # Rendering. Records hold values of other people's classes, whose code may raise anything.
@@ -210,7 +220,7 @@ def _plain_line(event: EventDict, error: BaseException) -> str:
 def render_trace(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Processor that puts the trace of `exc_info` into `exception`."""
     error: Any = event.pop("exc_info", None)
-    if isinstance(error, tuple):
+    if type(error) is tuple:
         error = error[1] if len(error) == 3 else None
     elif not issubclass(type(error), BaseException):
         error = sys.exc_info()[1] if error else None

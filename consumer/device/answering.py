@@ -165,6 +165,8 @@ def _stack(name: str, values: list[Any], dtype: np.dtype[Any] | None) -> np.ndar
     if isinstance(first, list | tuple):
         values = [_numbers(name, value, dtype) for value in values]
         first = values[0]
+    if any(isinstance(value, np.ma.MaskedArray) for value in values):
+        raise _bad_output(f"output {name!r} is a masked array; fill it, a mask is not sent")
     if not isinstance(first, _ARRAY):
         if not isinstance(first, bool | int | float):
             kind = kind_name(first)
