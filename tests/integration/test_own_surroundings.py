@@ -83,6 +83,7 @@ def ask(url, text, exit_code=0):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_what_a_model_prints_goes_to_the_log_and_nothing_it_does_ends_the_fleet(fleet, chatty):
     log, url = fleet
     assert "HELLO" in str(ask(url, "hello")["outputs"])
@@ -99,6 +100,20 @@ def test_what_a_model_prints_goes_to_the_log_and_nothing_it_does_ends_the_fleet(
     run("models", "publish", str(chatty), "--name", "chatty", "--version", "2")
     run("deploy", "chatty/2", "--redis-url", url, "--wait", "30")
     assert ask(url, "hello")["version"] == "2"
+
+
+def test_a_worker_prints_nothing_but_its_ready_line(chatty, redis_server, namespace):
+    run("models", "publish", str(chatty), "--name", "chatty", "--version", "1")
+    server = ("--redis-url", redis_server.socket_url, "--namespace", namespace)
+    run("deploy", "chatty", *server)
+    with spawn(
+        [*PROGRAM, "consumer", *server, "--allow-code", "own", "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    ) as process:  # fmt: skip
+        ready = json.loads(process.stdout.readline())
+        process.terminate()
+        assert process.stdout.read() == b""
+    assert ready["models"] == ["chatty"]
 
 
 @pytest.mark.slow
