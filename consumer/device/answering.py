@@ -1,5 +1,6 @@
 """From the outputs of a request's rows to the bytes of its answer."""
 
+import sys
 from bdb import BdbQuit
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -165,7 +166,9 @@ def _stack(name: str, values: list[Any], dtype: np.dtype[Any] | None) -> np.ndar
     if isinstance(first, list | tuple):
         values = [_numbers(name, value, dtype) for value in values]
         first = values[0]
-    if any(isinstance(value, np.ma.MaskedArray) for value in values):
+    # Asked where a model has brought it in: to import it takes longer than a batch.
+    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())
+    if any(isinstance(value, masked) for value in values):
         raise _bad_output(f"output {name!r} is a masked array; fill it, a mask is not sent")
     if not isinstance(first, _ARRAY):
         if not isinstance(first, bool | int | float):

@@ -125,7 +125,7 @@ def run_job(job: Job, clock: Clock, logger: Any) -> Trial:
         lane, ready = load_lane(load, store_opener(job.options), clock, logger)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:
+    except BaseException as error:  # a model may raise anything; it is told in words
         shown = with_own_frames(error)
         logger.exception("load_failed", exc_info=shown)
         trial.refused = refusal(load, error)
