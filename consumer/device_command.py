@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from ..models.cache import default_cache
+from ..models.cache import find_cache
 from ..service.settings import Settings
 
 _NAME = "batchfleet"
@@ -50,6 +50,7 @@ def _flags(settings: Settings, sources: Path | None) -> list[str]:
     flags = ["--log-level", settings.log_level, "--log-format", settings.log_format]
     flags += ["--allow-code", settings.allow_code]
     # Told, so that nothing which a model does to its environment or folder can move it.
-    cache = Path(settings.cache) if settings.cache else default_cache()
-    flags += ["--cache", str(cache.absolute())]
+    cache = find_cache(settings.cache)
+    if cache is not None:
+        flags += ["--cache", str(cache)]
     return flags if sources is None else [*flags, "--sources", str(sources.absolute())]

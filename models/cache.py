@@ -10,6 +10,7 @@ renamed, and a folder is named after its manifest, so that all of them write the
 import os
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,6 +25,16 @@ Download = Callable[[str, BinaryIO], None]
 def default_cache() -> Path:
     """Where caches lie unless a setting says otherwise."""
     return Path.home() / ".cache" / "batchfleet"
+
+
+def find_cache(setting: str) -> Path | None:
+    """The folder of the setting `cache`, or the default one, absolute.
+
+    None where there is no default one here: whoever needs it is told by `default_cache`.
+    """
+    with suppress(StoreError, RuntimeError):
+        return (Path(setting) if setting else default_cache()).absolute()
+    return None
 
 
 class FileCache:

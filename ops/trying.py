@@ -14,7 +14,7 @@ import orjson
 from ..consumer.device.trial import EXIT_INTERRUPTED, Job, Trial, record_of
 from ..consumer.device_command import module_command
 from ..consumer.link import log_stream
-from ..models.cache import default_cache
+from ..models.cache import default_cache, find_cache
 from ..models.drafting import Wishes, draft_of_file
 from ..models.environments import python_of
 from ..models.manifest import Manifest
@@ -88,7 +88,7 @@ def try_candidate(candidate: Candidate, question: Question, settings: Settings) 
         device=settings.device,
         threads=settings.threads,
         allow_code=candidate.allow_code,
-        cache=str(_cache_of(settings).absolute()),
+        cache=str(find_cache(settings.cache) or ""),
         record=record_of(manifest.record()),
         sources="" if candidate.sources is None else str(candidate.sources),
         inputs=base64.b64encode(encode_body(body, MSGPACK)).decode(),
@@ -106,16 +106,12 @@ def try_candidate(candidate: Candidate, question: Question, settings: Settings) 
     return trial
 
 
-def _cache_of(settings: Settings) -> Path:
-    return Path(settings.cache) if settings.cache else default_cache()
-
-
 def _python_of(manifest: Manifest, settings: Settings) -> Path | None:
     """The interpreter of a version's environment; None is our own."""
     if not manifest.environment:
         return None
-    version = f"{manifest.model}/{manifest.version}"
-    return python_of(manifest.environment, _cache_of(settings), version)
+    cache = find_cache(settings.cache) or default_cache()
+    return python_of(manifest.environment, cache, f"{manifest.model}/{manifest.version}")
 
 
 def _run_apart(job: Job, python: Path | None) -> Trial:

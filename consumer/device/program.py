@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 
 import structlog
 
-from ...models.cache import default_cache
 from ...service.clock import SystemClock
 from ...service.logs import LOG_FORMATS, LOG_LEVELS, DescriptorLog, configure_logs
 from ..frames import ChannelClosedError, FrameChannel
@@ -54,7 +53,7 @@ def main(make_opener: Callable[[OpeningOptions], Opener]) -> NoReturn:
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     options = OpeningOptions(
         allow_code=arguments.allow_code,
-        cache=(arguments.cache or default_cache()).absolute(),
+        cache=arguments.cache and arguments.cache.absolute(),
         sources=arguments.sources and arguments.sources.absolute(),
     )
     _leave(_serve(arguments.fd, make_opener(options), logger))
