@@ -172,18 +172,18 @@ def output_error(error: BaseException, logger: Any) -> RequestError:
 
 
 def request_error(error: BaseException, stage: str, logger: Any) -> RequestError:
-    """The error of a request that our own code could not decode or encode.
+    """The error of a request that could not be decoded or prepared, by whosever code.
+
+    Attributes of a model's class are code of its own; so what nobody foresaw counts as the model's.
 
     Raises:
-        ModelLeftError: a model's code asked for the end of the process.
+        ModelLeftError: the code asked for the end of the process.
     """
-    pass_on_leaving(error, stage, logger)
     if is_failure(error):
         return sound(error)
     if is_kind(error, MemoryError):
         return RequestError.of(ErrorKind.DEVICE_MEMORY, "out of memory for this request")
-    logger.error("request_failed", stage=stage, exc_info=error)
-    return RequestError.of(ErrorKind.INTERNAL, f"the worker itself failed: {kind_name(error)}")
+    return model_error(error, stage, logger)
 
 
 def describe(error: BaseException) -> str:

@@ -17,7 +17,13 @@ from ...service.logs import LOG_FORMATS, LOG_LEVELS, DescriptorLog, configure_lo
 from ..frames import ChannelClosedError, FrameChannel
 from ..protocol import EXIT_MODEL_LEFT
 from .faults import ModelLeftError
-from .host import die_first_for_memory, die_with_parent, make_prints_safe, own_log_descriptor
+from .host import (
+    die_first_for_memory,
+    die_with_parent,
+    keep_freed_memory,
+    make_prints_safe,
+    own_log_descriptor,
+)
 from .loading import Opener, OpeningOptions
 from .process import DeviceProcess
 
@@ -35,6 +41,7 @@ def main(make_opener: Callable[[OpeningOptions], Opener]) -> NoReturn:
     """
     arguments = _parser().parse_known_args()[0]
     die_with_parent(arguments.parent)
+    keep_freed_memory()
     log_descriptor = own_log_descriptor()
     write_line = DescriptorLog(log_descriptor).write_line
     configure_logs(arguments.log_level, arguments.log_format, write_line)
