@@ -20,7 +20,9 @@ def kept(value: Any, model: Any = None) -> Any:
     """
     try:
         return _kept(value, model)
-    except RecursionError:  # it holds itself, or nests too deep
+    except (SystemExit, KeyboardInterrupt, MemoryError):
+        raise
+    except BaseException:  # noqa: BLE001  it holds itself, nests too deep, or is of an odd class
         return _deep(value, model)
 
 
@@ -58,7 +60,7 @@ def _tensor(value: Any) -> Any:
 def _deep(value: Any, model: Any) -> Any:
     try:
         return deepcopy(value, {id(model): model})
-    except (SystemExit, KeyboardInterrupt):
+    except (SystemExit, KeyboardInterrupt, MemoryError):
         raise
     except BaseException:  # noqa: BLE001  any class may refuse to be copied, in any way
         return value

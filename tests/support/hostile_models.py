@@ -206,6 +206,16 @@ class OddMapping(dict):
     items = values = __iter__ = __getitem__ = keys
 
 
+class OddCopy:
+    def __deepcopy__(self, known):
+        raise PanicException("no copy")
+
+
+class OddArrays(np.ndarray):
+    def copy(self, *args, **more):
+        raise PanicException("no copy")
+
+
 class LyingList(list):
     def __len__(self):
         return 1
@@ -237,6 +247,7 @@ OUTPUTS = {
     "odd_array": OddArray,
     "odd_arrays": lambda: [OddArray()],
     "odd_class": OddClass,
+    "odd_copy": OddCopy,
     "odd_mapping": lambda: OddMapping(score=1.0),
     "generator": lambda: (at for at in range(3)),
     "nested": lambda: nested(5000),
@@ -281,6 +292,10 @@ class Hostile(Model):
             return Prepared(text, OddNumber(3))
         return Prepared(text, LENGTHS[name] if stage == "length" else 1)
 
+    @property
+    def stack(self):
+        return False
+
     def predict(self, rows, context):
         for text in rows:
             self.act("predict", text)
@@ -292,6 +307,8 @@ class Hostile(Model):
         stage, _, name = text.partition(":")
         if stage == "error":
             return {**ERRORS, **REFUSALS}[name]()
+        if text == "odd arrays":
+            return {"upper": np.ones(2).view(OddArrays)}
         return OUTPUTS[name]() if stage == "output" else {"upper": text}
 
     def postprocess(self, row):
@@ -329,6 +346,40 @@ SILENCERS = {
 }
 
 
+class OddAttributes(Model):
+    """Stacks by attributes that are code, and go wrong once a request has come."""
+
+    wrong = ""
+
+    def load(self, context):
+        self.version = context.version
+
+    @property
+    def stack(self):
+        if self.wrong == "stack":
+            raise PanicException("no stack")
+        return True
+
+    @property
+    def pad_value(self):
+        if self.wrong == "pad_value":
+            raise PanicException("no value")
+        return 10**400 if self.wrong == "huge" else 0
+
+    @property
+    def pad_side(self):
+        if self.wrong == "pad_side":
+            raise PanicException("no side")
+        return "right"
+
+    def preprocess(self, row):
+        self.wrong = self.version
+        return {"x": np.ones(len(row["text"]))}
+
+    def predict(self, rows, context):
+        return [1.0 for _ in rows["x"]]
+
+
 class Silencer(Model):
     """Does to its process, when loaded, what its version says."""
 
@@ -363,7 +414,12 @@ class Chatty(Model):
         return Row({"text": "x"})
 
 
-MODELS = {"hostile": Hostile, "silencer": Silencer, "chatty": Chatty}
+MODELS = {
+    "hostile": Hostile,
+    "odd_attributes": OddAttributes,
+    "silencer": Silencer,
+    "chatty": Chatty,
+}
 
 
 def open_hostile(load):

@@ -89,6 +89,26 @@ def test_an_output_that_is_none_is_a_bad_output(hostile, name, accept):
     assert failure_kind(failure) is ErrorKind.BAD_OUTPUT
 
 
+@pytest.mark.parametrize("name", ["stack", "pad_value", "huge", "pad_side"])
+def test_attributes_that_are_code_fail_requests_and_nothing_else(name):
+    with running_device(HOSTILE) as device:
+        assert isinstance(device.load("odd_attributes", version=name), Ready)
+        items = [device.item(texts(text)) for text in ("a", "bc")]
+        device.send(PrepareRun(1, device.lane, items))
+        ends = device.ends_of([item.request for item in items])
+        assert isinstance(device.load("hostile"), Ready)
+        assert failure_among_good_rows(device, "predict:panic")
+    kinds = {failure_kind(end) for end in ends.values()}
+    assert kinds <= {ErrorKind.MODEL_ERROR, ErrorKind.BAD_OUTPUT}
+
+
+def test_an_array_that_does_not_let_itself_be_copied_is_answered(hostile):
+    item = hostile.item(texts("odd arrays"))
+    hostile.send(PrepareRun(1, hostile.lane, [item]))
+    answer = hostile.ends_of([item.request])[item.request]
+    assert columns_of(answer)["upper"].tolist() == [[1.0, 1.0]]
+
+
 def test_a_list_that_lies_of_its_length_is_a_bad_output(hostile):
     item = hostile.item(texts("lying"))
     (failure,) = hostile.prepare_run([item]).failures
