@@ -49,6 +49,8 @@ def module_command(python: Path | None, module: str) -> list[str]:
 def _flags(settings: Settings, sources: Path | None) -> list[str]:
     flags = ["--log-level", settings.log_level, "--log-format", settings.log_format]
     flags += ["--allow-code", settings.allow_code]
+    if not settings.shares_store:
+        flags += ["--own-store"]
     # Told, so that nothing which a model does to its environment or folder can move it.
     cache = find_cache(settings.cache)
     if cache is not None:

@@ -13,6 +13,7 @@ import orjson
 from ..broker import fleet
 from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor
 from ..broker.redis_broker import RedisBroker
+from ..broker.rights import WORKER, require_rights
 from ..service.clock import Clock
 from ..service.events import Events
 from ..service.fault_points import FaultPoints
@@ -223,8 +224,10 @@ class Keeper:
                 loop.passed()
 
     def _refresh(self, executor: Executor) -> None:
-        self._worker.measure_server_offset(executor)
         namespace = self._context.settings.namespace
+        if not self._has_looked:
+            require_rights(executor, WORKER, namespace, _model_like(self._patterns[0]))
+        self._worker.measure_server_offset(executor)
         names = [
             name
             for name in executor.run(fleet.models(namespace))
@@ -351,6 +354,11 @@ class Keeper:
         lanes = self._lanes.values()
         joined = self._worker.heart.models_joined == len({lane.model for lane in lanes})
         return joined and self._has_looked and all(lane.ready or lane.refusal for lane in lanes)
+
+
+def _model_like(pattern: str) -> str:
+    """A model's name that fits a pattern: a worker may have rights to these models alone."""
+    return pattern.replace("*", "x").replace("?", "x")
 
 
 def _lane_state(lane: Lane) -> dict[str, str]:

@@ -11,6 +11,7 @@ from secrets import token_hex
 from ..broker.errors import NoGroupError, StaleRecordError, UnusableKeyError, UnwritableError
 from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor, blocking_timeout_s
 from ..broker.redis_broker import RedisBroker
+from ..broker.rights import ROUTER, require_rights
 from ..service.clock import Clock
 from ..service.events import Events
 from ..service.fault_points import FaultPoints
@@ -139,6 +140,8 @@ class RouterProgram:
         now_ms = self._clock.monotonic_ms()
         is_due = now_ms >= self._next_refresh_ms or self._refresh_now.is_set()
         try:
+            if not self._has_looked:
+                require_rights(executor, ROUTER, self._settings.namespace)
             if is_due:
                 self._refresh_now.clear()
                 self._refresh(executor, stop)

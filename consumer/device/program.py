@@ -62,6 +62,7 @@ def main(make_opener: Callable[[OpeningOptions], Opener]) -> NoReturn:
         allow_code=arguments.allow_code,
         cache=arguments.cache and arguments.cache.absolute(),
         sources=arguments.sources and arguments.sources.absolute(),
+        own_store=arguments.own_store,
     )
     _leave(_serve(arguments.fd, make_opener(options), logger))
 
@@ -74,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--log-format", choices=LOG_FORMATS, default="json")
     parser.add_argument("--allow-code", default="", help="as the setting of that name")
     parser.add_argument("--cache", type=Path, help="folder for copies of files")
+    parser.add_argument("--own-store", action="store_true", help="refuse what others can write")
     parser.add_argument("--sources", type=Path, help="folder whose files traces shall name")
     return parser
 
