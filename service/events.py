@@ -150,7 +150,8 @@ class Events:
     """Emits events of the table: counts each and logs it. Safe to use from any thread."""
 
     def __init__(self, logger: Any = None) -> None:
-        self._logger = structlog.get_logger() if logger is None else logger
+        # Bound now: where users' code shares the process, it may configure structlog later.
+        self._logger = structlog.get_logger().bind() if logger is None else logger
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()  # guarded by _lock; bounded by the table
 

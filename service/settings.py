@@ -11,7 +11,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from ..wire.errors import SettingsError
 from ..wire.names import RULE, is_name, shown
 from ..wire.numbers import Range, shown_value
+from ..wire.texts import safe_text
 from .logs import LOG_FORMATS, LOG_LEVELS
 from .ownership import foreign_hand
 from .regular_files import read_regular
@@ -40,6 +41,7 @@ _DEVICE = re.compile(r"cpu(:\d{1,4}(-\d{1,4})?)?|cuda:\d{1,3}")
 _ALLOW_CODE = re.compile(r"none|any|(?:own|digest:[0-9a-f]{64})(?:,(?:own|digest:[0-9a-f]{64}))*")
 _PATTERN = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9*?._-]{0,127}")
 _PASSWORD = re.compile(r"(?<=://)([^:/@]*):.*@")
+_LOCAL_SCHEME = re.compile(r"(?:file|local):(?://)?")
 _QUERY_PASSWORD = re.compile(r"([?&]password=)[^&]*")
 
 Rule = Callable[[str], str]
@@ -299,13 +301,32 @@ def load_settings(
     }
     complaints = {name: _complaint(SETTING_ROWS[name], one) for name, one in given.items()}
     faults += filter(None, complaints.values())
-    settings = Settings(**{name: given[name].value for name in given if not complaints[name]})
+    values = {name: given[name].value for name in given if not complaints[name]}
+    settings = located(Settings(**values))
     if not complaints.get("lease_ms") and not complaints.get("beat_ms"):
         faults += _contradictions(settings)
     if faults:
         raise SettingsError("the settings cannot be used:\n" + "\n".join(f"- {f}" for f in faults))
     origins = {name: given[name].origin if name in given else "default" for name in SETTING_ROWS}
     return settings, origins
+
+
+def located(settings: Settings) -> Settings:
+    """The same settings with every path absolute, so that no later change of folder moves them."""
+    cache = os.path.abspath(os.path.expanduser(settings.cache)) if settings.cache else ""  # noqa: PTH100, PTH111  as `store`
+    shared = absolute_store(settings.shared_store) if settings.shared_store else ""
+    store = absolute_store(settings.store)
+    return replace(settings, store=store, shared_store=shared, cache=cache)
+
+
+def absolute_store(root: str) -> str:
+    """The root of a store that means the same from every folder: a path made absolute, or a URL."""
+    scheme = _LOCAL_SCHEME.match(root)
+    path = root[scheme.end() :] if scheme else root
+    if not scheme and ("://" in root or "::" in root):
+        return root
+    # Not `Path`: whatever a user wrote behind `~` must not be refused here.
+    return (scheme[0] if scheme else "") + os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111
 
 
 def _config_file(environ: Mapping[str, str], config_path: Path | None) -> Path | None:
@@ -379,7 +400,10 @@ def _read_text(row: SettingRow, value: Any) -> Any:
 
 def _complaint(row: SettingRow, given: _Given) -> str:
     """The whole sentence about a value that cannot be used; empty where it can."""
+    text = given.value if isinstance(given.value, str) else ""
     fault = row.fault(given.value)
+    if text != safe_text(text, len(text)):
+        fault = "must be text in UTF-8 without control characters"
     if not fault:
         return ""
     value = row.shown(given.value) if isinstance(given.value, str) else given.value

@@ -2,7 +2,6 @@
 
 import argparse
 import faulthandler
-import io
 import os
 import signal
 import socket
@@ -14,11 +13,17 @@ from typing import Any, NoReturn
 import structlog
 
 from ...service.clock import SystemClock
-from ...service.logs import LOG_FORMATS, LOG_LEVELS, configure_logs
+from ...service.logs import LOG_FORMATS, LOG_LEVELS, DescriptorLog, configure_logs
 from ..frames import ChannelClosedError, FrameChannel
 from ..protocol import EXIT_MODEL_LEFT
 from .faults import ModelLeftError
-from .host import die_first_for_memory, die_with_parent, keep_freed_memory
+from .host import (
+    die_first_for_memory,
+    die_with_parent,
+    keep_freed_memory,
+    make_prints_safe,
+    own_log_descriptor,
+)
 from .loading import Opener, OpeningOptions
 from .process import DeviceProcess
 
@@ -36,8 +41,11 @@ def main(make_opener: Callable[[OpeningOptions], Opener]) -> NoReturn:
     """
     arguments = _parser().parse_known_args()[0]
     die_with_parent(arguments.parent)
-    configure_logs(arguments.log_level, arguments.log_format)
     keep_freed_memory()
+    log_descriptor = own_log_descriptor()
+    write_line = DescriptorLog(log_descriptor).write_line
+    configure_logs(arguments.log_level, arguments.log_format, write_line)
+    # Bound before any model's code, which may configure logs of its own.
     logger = structlog.get_logger().bind(process="device", pid=os.getpid())
     try:
         die_first_for_memory()
@@ -47,15 +55,13 @@ def main(make_opener: Callable[[OpeningOptions], Opener]) -> NoReturn:
     # ends is for the main process to say.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    faulthandler.enable()
-    # What a model prints must not be lost with the process, which ends without flushing.
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)
+    faulthandler.enable(log_descriptor)
+    make_prints_safe()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     options = OpeningOptions(
         allow_code=arguments.allow_code,
-        cache=arguments.cache,
-        sources=arguments.sources,
+        cache=arguments.cache and arguments.cache.absolute(),
+        sources=arguments.sources and arguments.sources.absolute(),
         own_store=arguments.own_store,
     )
     _leave(_serve(arguments.fd, make_opener(options), logger))

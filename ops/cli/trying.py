@@ -9,7 +9,6 @@ import click
 
 from ...consumer.device.trial import STAGES, Trial
 from ...models.store import Store
-from ...service.clock import SystemClock
 from ...wire.tensors import decode_columns
 from ..trying import Candidate, Question, candidate_of_file, candidate_of_store, try_candidate
 from .answers import describe_outputs, read_inputs
@@ -47,16 +46,16 @@ from .wishes import content_options, split_class, wishes_of
 def try_model(loaded: Loaded, *, source: str, stage: str, as_json: bool, **given: Any) -> None:
     """Run one request through a version, without a fleet and without Redis.
 
-    The very code of a worker loads it, prepares the rows, runs them and encodes the answer, all in
-    this process: breakpoint() in your class stops here. What your class raises is shown with its
-    own trace. A ValueError of preprocess counts as the caller's fault, and its trace is shown with
-    --log-level debug.
+    The very code of a worker loads it, prepares the rows, runs them and encodes the answer, in one
+    process at this terminal: breakpoint() in your class stops here. What your class raises is shown
+    with its own trace, and what it prints goes to stderr. A ValueError of preprocess counts as the
+    caller's fault, and its trace is shown with --log-level debug.
     """
     texts, file = given.pop("texts"), given.pop("file")
     inputs = read_inputs(texts, file)
     question = Question(inputs=inputs, parameters=given.pop("parameters"), stage=stage)
     with _candidate(loaded, source, given) as candidate:
-        trial = try_candidate(candidate, question, loaded.settings, SystemClock())
+        trial = try_candidate(candidate, question, loaded.settings)
     if as_json:
         print_json(asdict(trial))
         return

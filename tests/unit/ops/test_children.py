@@ -9,7 +9,7 @@ from support.fleet import until
 
 from batchfleet.ops.children import Child, Program, ProgramError, environment_of
 from batchfleet.service.clock import ManualClock, SystemClock
-from batchfleet.service.settings import Settings, load_settings
+from batchfleet.service.settings import Settings, load_settings, located
 
 PATIENCE_MS = 20_000
 READY = "import sys; print('{\"ready\": true}', flush=True); "
@@ -125,4 +125,4 @@ def test_the_environment_of_a_child_gives_it_the_same_settings(tmp_path):
     settings = Settings(redis_url="redis://:secret@localhost/0", namespace="x", threads=3)
     environ = environment_of(settings, {"PATH": "/bin", "BATCHFLEET_THREADS": "9"})
     assert environ["PATH"] == "/bin"
-    assert load_settings({}, environ, None)[0] == settings
+    assert load_settings({}, environ, None)[0] == located(settings)

@@ -7,6 +7,7 @@ from batchfleet.service.settings import (
     SETTING_ROWS,
     Settings,
     load_settings,
+    located,
     masked_url,
 )
 from batchfleet.wire.errors import SettingsError
@@ -25,7 +26,7 @@ def faults_of(flags=None, environ=None, config_path=None):
 
 def test_defaults_hold_where_nobody_says_anything():
     settings, origins = load_settings({}, {"PATH": "/bin"}, None)
-    assert settings == Settings()
+    assert settings == located(Settings())
     assert origins == dict.fromkeys(SETTING_ROWS, "default")
     assert (settings.lease_ms, settings.beat_ms, settings.namespace) == (3000, 1000, "bf")
 
@@ -107,7 +108,7 @@ def test_variables_of_tests_and_tools_are_no_settings():
         "BATCHFLEET_JOBS_REDIS_URL": "redis://jobs",
         "BATCHFLEET_REDIS_SERVER": "/bin/redis-server",
     }
-    assert load_settings({}, environ)[0] == Settings()
+    assert load_settings({}, environ)[0] == located(Settings())
 
 
 @pytest.mark.parametrize(
@@ -183,6 +184,35 @@ def test_a_server_must_be_named():
 def test_settings_are_frozen():
     with pytest.raises(FrozenInstanceError):
         Settings().workers = 2
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("./store", "{here}/store"),
+        ("../store/", "{above}/store"),
+        ("/mnt/models", "/mnt/models"),
+        ("~/models", "{home}/models"),
+        ("file://store", "file://{here}/store"),
+        ("file:///mnt/models", "file:///mnt/models"),
+        ("local://store", "local://{here}/store"),
+        ("s3://bucket/store", "s3://bucket/store"),
+        ("simplecache::s3://bucket", "simplecache::s3://bucket"),
+    ],
+)
+def test_paths_are_made_absolute_once(given, kept, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/users/me")
+    settings = load_settings({"store": given, "cache": "copies"}, {}, None)[0]
+    assert settings.store == kept.format(here=tmp_path, above=tmp_path.parent, home="/users/me")
+    assert settings.cache == str(tmp_path / "copies")
+    assert located(settings) == settings
+
+
+@pytest.mark.parametrize("store", ["models\udcff", "mod\x1b[2Jels", "a\x00b"])
+def test_text_that_no_codec_and_no_terminal_takes_is_refused(store):
+    with pytest.raises(SettingsError, match="must be text in UTF-8"):
+        load_settings({"store": store}, {}, None)
 
 
 @pytest.mark.parametrize(
