@@ -1,5 +1,6 @@
 """Commands about the fleet: deploy records, and the life of workers."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -109,6 +110,17 @@ def undeploy(
 
 
 RESTORED, MARKED = -1, -2
+_RESTORED_NONCE = re.compile(rb"restored:([0-9]{1,19}):")
+
+
+def known_epoch(record: Mapping[str, bytes]) -> tuple[int, bool]:
+    """The epoch of what a record says, and whether a router has put it back since.
+
+    A record that was put back has a higher epoch, and says no more than was known before.
+    """
+    found = _RESTORED_NONCE.match(record.get("nonce", b""))
+    epoch = record.get("epoch", b"0") if found is None else found[1]
+    return int(epoch), found is not None
 
 
 def mend(
@@ -118,21 +130,23 @@ def mend(
     streams: Sequence[str],
     nonce: str,
 ) -> Command[int]:
-    """Make anew what is missing of a deployed model: record, streams, groups.
+    """Make anew what is missing of a deployed model: record, tenants, streams, groups.
 
     Args:
         keys: those of the model.
         known: the deploy hash as it was last read.
-        tenants: for whom it is deployed.
+        tenants: for whom it is deployed; none where that is not known.
         streams: all its work streams.
-        nonce: a fresh one, for a record that has to be made anew.
+        nonce: what makes the nonce of a record that has to be made anew a fresh one.
 
-    Returns how many streams and groups were made, `RESTORED` where the record was missing as well,
+    Returns how many keys and groups were made, `RESTORED` where the record was missing as well,
     or `MARKED` where the model was taken out of service.
     """
     ingress = [keys.ingress(tenant) for tenant in tenants]
     script_keys = [keys.deploy, keys.tenants, keys.undeployed, *ingress, *streams]
-    args: list[Part] = [known["epoch"], nonce, len(tenants), *tenants, *_announcement(known)]
+    nonce = f"restored:{known_epoch(known)[0]}:{nonce}"
+    epoch = known.get("epoch", b"0")
+    args: list[Part] = [epoch, nonce, len(tenants), *tenants, *_announcement(known)]
     return call("mend", script_keys, args, int)
 
 

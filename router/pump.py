@@ -10,11 +10,12 @@ from ..broker.errors import NoGroupError, UnusableKeyError
 from ..broker.interface import Executor
 from ..broker.requests import Accepted, AcceptItem, Entry
 from ..service.fault_points import FaultPoints
+from ..wire.codec import JSON
 from ..wire.errors import ErrorBody, ErrorKind, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.limits import ACCEPT_ITEMS_MAX
 from ..wire.reply import Envelope
-from ..wire.request import cancelled_id
+from ..wire.request import cancelled_id, find_id
 from .admission import Situation, admit, envelope_of, refuse
 from .sweeping import CANCELLED, end_requests
 
@@ -38,15 +39,17 @@ class PumpDesk:
 
     Attributes:
         situation: gives the present situation of the model; None once it is not deployed.
-        refresh: reads the deploy records anew.
+        refresh: reads the deploy record anew, and gives the situation by it.
         dropped: told how many entries of which kind nobody could be answered for.
+        failed: told of an error that nobody foresaw, for which an entry was passed over.
         ahead: told the tenant and id of an entry whose id lies ahead of the server's clock.
         faults: moments that a test may have armed.
     """
 
     situation: Callable[[], Situation | None]
-    refresh: Callable[[], None]
+    refresh: Callable[[], Situation | None]
     dropped: Callable[[str, int], None]
+    failed: Callable[[Exception], None]
     ahead: Callable[[str, bytes], None]
     faults: FaultPoints
 
@@ -65,17 +68,48 @@ class PumpStep:
         self.opened = 0  # written by the pump's thread, read by the keeper
 
     def handle(self, tenant: str, entries: Sequence[Entry]) -> None:
-        """Accept, refuse or drop each entry.
+        """Accept, refuse or drop each entry; one that makes us fail is answered `internal`.
 
         Raises:
             ServerError: the server failed; what was not finished stays pending for the next pass.
         """
-        for takes_back, some in _cut(entries):
-            self._desk.faults.reach("router.after_read")
-            if takes_back:
-                self._cancel(tenant, some)
-            else:
-                self._handle_some(tenant, some)
+        done = 0
+        try:
+            for takes_back, some in _cut(entries):
+                self._desk.faults.reach("router.after_read")
+                if takes_back:
+                    self._cancel(tenant, some)
+                else:
+                    self._handle_some(tenant, some)
+                done += len(some)
+        except ServerError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a fault of ours, which concerns one entry
+            self._handle_apart(tenant, entries[done:], error)
+
+    def _handle_apart(self, tenant: str, entries: Sequence[Entry], error: Exception) -> None:
+        """One of these entries, the first of them if it is alone, has made us fail.
+
+        What of them was finished is so for good: accepting twice does no harm.
+        """
+        if len(entries) > 1:
+            for entry in entries:
+                self.handle(tenant, [entry])
+            return
+        self._desk.failed(error)
+        for entry_id, flat in entries:
+            self._pass_over(tenant, entry_id, flat or ())
+
+    def _pass_over(self, tenant: str, entry_id: bytes, flat: Sequence[bytes]) -> None:
+        """Answer an entry `internal` by as little code as can be, and end it."""
+        stream = self._keys.ingress(tenant)
+        request_id = None if b"cancel" in flat else find_id(flat)
+        if request_id is None:
+            self._executor.run_all(requests.drop_ingress(stream, [entry_id]))
+            return
+        envelope = Envelope(id=request_id, tenant=tenant, accept=JSON, model=self._keys.model)
+        item = refuse(entry_id, envelope, _INTERNAL)
+        self._executor.run(requests.accept(self._keys, stream, 0, [item]))
 
     def _cancel(self, tenant: str, entries: Sequence[Entry]) -> None:
         """Answer `cancelled` for what is open; an id that is not leaves no trace."""
@@ -92,8 +126,8 @@ class PumpStep:
         self._executor.run_all(requests.drop_ingress(stream, [entry_id for entry_id, _ in entries]))
 
     def _handle_some(self, tenant: str, entries: Sequence[Entry]) -> None:
+        situation = self._desk.situation()
         for _ in range(_STALE_TRIES):
-            situation = self._desk.situation()
             if situation is None:
                 return
             items = self._admit_all(tenant, entries, situation)
@@ -112,7 +146,7 @@ class PumpStep:
             if not stale:
                 return
             entries = [entry for entry in entries if entry[0] in stale]
-            self._desk.refresh()
+            situation = self._desk.refresh()
         self._refuse_all(tenant, entries, ErrorKind.UNAVAILABLE, "the model is being redeployed")
 
     def _admit_all(
@@ -185,6 +219,7 @@ class PumpStep:
             self._executor.run(requests.accept(self._keys, stream, 0, refused))
 
 
+_INTERNAL = ErrorBody(ErrorKind.INTERNAL, "the router failed on this request", retry_after_ms=1000)
 _REFUSALS = {
     Accepted.BUSY: (ErrorKind.BUSY, "the backlog is full"),
     Accepted.LATE: (ErrorKind.DEADLINE_EXCEEDED, "the deadline had passed before it was accepted"),
@@ -238,7 +273,7 @@ class Pump:
             if self._usable == streams:
                 raise
             return 0
-        except ServerError:
+        except Exception:
             self._unfinished = True
             raise
 

@@ -34,7 +34,16 @@ EVENTS: dict[str, EventRow] = {
         ("kind", "count"),
     ),
     "router.entry_failed": EventRow(
-        ERROR, "An entry made the router itself fail; it was answered and passed over.", ("kind",)
+        ERROR,
+        "An entry made the router itself fail: a fault of the product. It was answered `internal` "
+        "and passed over. Told once a minute and kind.",
+        ("model", "kind", "reason"),
+    ),
+    "router.step_failed": EventRow(
+        ERROR,
+        "A step of the router failed for one model (empty: for all), by a fault of the product; "
+        "other steps and models go on, and it is tried again. Told once a minute and kind.",
+        ("step", "model", "reason"),
     ),
     "model.record_unreadable": EventRow(
         ERROR, "A deploy record is ill-formed; its model is not served.", ("model", "reason")
@@ -44,7 +53,7 @@ EVENTS: dict[str, EventRow] = {
     ),
     "model.mended": EventRow(
         WARNING,
-        "Streams or groups of a model were missing on the server and were made anew.",
+        "Streams, groups or the tenants of a model were missing on the server and were made anew.",
         ("model", "count"),
     ),
     "model.restored": EventRow(

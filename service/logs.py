@@ -8,6 +8,7 @@ then counted, by `OncePerKind`.
 import logging
 import sys
 import threading
+import traceback
 from collections import Counter
 from typing import Any
 
@@ -22,6 +23,7 @@ OTHER_KINDS = "other"
 
 # Tracebacks are for reading; their line ends are ours, not a caller's.
 _MULTILINE = ("exception", "stack")
+_SHOWN_CHARACTERS_MAX = 300
 
 
 def configure_logs(level: str, log_format: str) -> None:
@@ -118,6 +120,13 @@ def _escaped(name: str, value: Any) -> Any:
         else character.encode("unicode_escape").decode()
         for character in value
     )
+
+
+def shown_error(error: BaseException) -> str:
+    """An error that nobody foresaw in one line, with the innermost place that it came from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}: {error}"[:_SHOWN_CHARACTERS_MAX] + place
 
 
 class OncePerKind:
