@@ -5,15 +5,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from ..broker import fleet
-from ..broker.errors import UnusableKeyError
 from ..broker.interface import COMMAND_TIMEOUT_S, Executor
 from ..service.back_off import LONGEST_S, BackOff
 from ..service.watchdog import Pace
-from ..wire.errors import ServerError
+from ..wire.errors import Remedy, ServerError
 from ..wire.keys import ModelKeys
 from .context import WorkerContext
 
 Announcement = Mapping[str, str]
+
+_OF_ONE_MODEL = (Remedy.SET_ASIDE, Remedy.RECREATE, Remedy.REPORT)
 
 
 class Heart:
@@ -140,7 +141,9 @@ class Heart:
         """Around what is done for one model: what a foreign hand did to it concerns no other."""
         try:
             yield
-        except UnusableKeyError as error:
+        except ServerError as error:
+            if error.remedy not in _OF_ONE_MODEL:
+                raise
             if keys.model not in self._set_aside:
                 self._set_aside.add(keys.model)
                 self._events.emit("stream.unusable", model=keys.model, reason=str(error))

@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
+from functools import partial
 from os import getpid
 from random import Random
 
@@ -20,6 +21,7 @@ from ..service.identity import new_worker_name
 from ..service.lifecycle import StopSignal, Thread
 from ..service.outage import Outage
 from ..service.settings import Settings
+from ..service.steps import Steps, settled
 from ..service.watchdog import Watchdog
 from ..wire.deployment import Deployment, VersionRecord
 from ..wire.errors import ServerError, SettingsError
@@ -103,8 +105,11 @@ class Keeper:
         self._interpreters = Interpreters(self._context.settings.cache)
         self._intakes: dict[str, tuple[Thread, threading.Event]] = {}
         self._executor = worker.connect("keeper")
+        self._steps = Steps(self._context.outage)
         self._recovery = Recovery(worker, self._executor, self._context)
-        self._closed = ClosedWatch(worker, self._executor, self._context.settings.namespace)
+        self._closed = ClosedWatch(
+            worker, self._executor, self._context.settings.namespace, self._steps
+        )
         self._deployments: dict[str, Deployment] = {}
         self._next_refresh_ms = 0.0
         self._loop = self._context.watchdog.watch("keeper", COMMAND_TIMEOUT_S)
@@ -197,14 +202,18 @@ class Keeper:
         return Outcome.STRANDED if self._is_stranded else Outcome.STOPPED
 
     def _ask_server(self) -> None:
-        now_ms, loop = self._worker.now_ms(), self._loop
+        now_ms, loop, steps = self._worker.now_ms(), self._loop, self._steps
         is_due = now_ms >= self._next_refresh_ms
+        lanes = list(self._lanes.values())
+        steps.begin()
         try:
             if is_due:
-                self._refresh(self._executor)
+                steps.run("refresh", "", lambda: self._refresh(self._executor))
                 self._next_refresh_ms = now_ms + self._context.settings.refresh_ms
-            self._recovery.tick(self._deployments, list(self._lanes.values()))
-            was_asked = self._closed.tick(self._deployments, now_ms) or is_due
+                lanes = list(self._lanes.values())
+            steps.run("recover", "", lambda: self._recovery.tick(self._deployments, lanes))
+            closed = steps.run("closed", "", lambda: self._closed.tick(self._deployments, now_ms))
+            was_asked = steps.worked() and (closed or is_due)
         except ServerError as error:
             self._next_refresh_ms = 0.0
             loop.failed(error)
@@ -217,15 +226,20 @@ class Keeper:
     def _refresh(self, executor: Executor) -> None:
         self._worker.measure_server_offset(executor)
         namespace = self._context.settings.namespace
+        listed = self._steps.run("list", "", lambda: executor.run(fleet.models(namespace)))
         names = [
             name
-            for name in executor.run(fleet.models(namespace))
+            for name in (self._deployments if listed is None else listed)
             if any(fnmatchcase(name, pattern) for pattern in self._patterns)
         ]
-        hashes = executor.run_all([fleet.deploy_hash(ModelKeys(namespace, n)) for n in names])
+        hashes = executor.run_each([fleet.deploy_hash(ModelKeys(namespace, n)) for n in names])
         deployments: dict[str, Deployment] = {}
         for name, raw in zip(names, hashes, strict=True):
-            deployment = self._read_record(name, raw)
+            if self._steps.run("read", name, partial(settled, [raw])) is None:
+                # Under a key of a foreign kind lies no word of an operator.
+                deployment = self._deployments.get(name)
+            else:
+                deployment = self._read_record(name, raw)
             if deployment is not None:
                 deployments[name] = deployment
         self._deployments = deployments

@@ -5,13 +5,16 @@ lost had taken, and forget the lost once nothing is pending for them.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..broker import fleet, requests
+from ..broker.commands import Command
 from ..broker.errors import FencedError
 from ..broker.interface import Executor
 from ..broker.requests import Recovered
+from ..service.steps import Steps, settled
 from ..wire.deployment import Deployment
 from ..wire.errors import ErrorBody, ServerError
 from ..wire.keys import ModelKeys
@@ -78,6 +81,7 @@ class Recovery:
         )
         self._beat_ms = settings.beat_ms
         self._recover_ms = settings.recover_ms
+        self._steps = Steps(context.outage)
         self._next_ms = 0.0
         self._jitter = Random(heir.name)  # noqa: S311 - spreads peers, guards nothing
 
@@ -95,7 +99,9 @@ class Recovery:
         try:
             peers, lost = self.look(list(deployments))
             for model, gone in lost.items():
-                self._take_over_model(deployments[model], lanes, gone)
+                take_over = partial(self._take_over_model, deployments[model], lanes, gone)
+                if not self._steps.run("recover", model, take_over):
+                    self._heir.doubt()  # what was claimed before the error is not held
         except FencedError:
             peers = 0
             self._watch.interrupt()  # the heart finds out what it means
@@ -119,33 +125,31 @@ class Recovery:
             self._watch.interrupt()
             return 0, {}
         keys = [ModelKeys(self._namespace, model) for model in models]
-        answers = self._executor.run_all(
-            [
-                fleet.server_info(),
-                *(fleet.beat_counters(key) for key in keys),
-                *(fleet.lost(key) for key in keys),
-            ]
-        )
-        beats, lost = answers[1 : 1 + len(keys)], answers[1 + len(keys) :]
-        counters: dict[tuple[ModelKeys, str], float] = {
-            (key, worker): counter
-            for key, found in zip(keys, beats, strict=True)
-            for worker, counter in found.items()
-            if worker != self._heir.name
-        }
-        gone = {key.model: names for key, names in zip(keys, lost, strict=True) if names}
-        dead = self._watch.look(counters, self._heir.now_ms(), answers[0].run_id)
+        commands: list[Command[Any]] = [fleet.server_info()]
+        for key in keys:
+            commands += (fleet.beat_counters(key), fleet.lost(key))
+        info, *answers = self._executor.run_each(commands)
+        if isinstance(info, ServerError):
+            raise info
+        counters: dict[tuple[ModelKeys, str], float] = {}
+        gone: dict[str, list[str]] = {}
+        for key, some in zip(keys, zip(answers[::2], answers[1::2], strict=True), strict=True):
+            beats, lost = self._steps.run("look", key.model, partial(settled, some)) or ({}, [])
+            counters |= {(key, name): at for name, at in beats.items() if name != self._heir.name}
+            gone |= {key.model: lost} if lost else {}
+        dead = self._watch.look(counters, self._heir.now_ms(), info.run_id)
         for (key, worker), counter in dead.items():
             self._context.faults.reach("worker.before_bury")
-            if self._executor.run(fleet.bury(key, worker, counter)):
+            bury = partial(self._executor.run, fleet.bury(key, worker, counter))
+            if self._steps.run("bury", key.model, bury):
                 gone.setdefault(key.model, []).append(worker)
                 self._context.events.emit("worker.buried", worker=worker, model=key.model)
         return len({worker for _, worker in counters}), gone
 
     def _take_over_model(
         self, deployment: Deployment, lanes: Sequence[Lane], lost: Sequence[str]
-    ) -> None:
-        """Take over what lost workers of a model had taken, as far as there is room."""
+    ) -> bool:
+        """Take over what lost workers of a model had taken, as far as there is room; True."""
         keys = ModelKeys(self._namespace, deployment.model)
         streams = [
             stream
@@ -159,6 +163,7 @@ class Recovery:
             self._context.faults.reach("worker.before_retire")
             if self._executor.run(fleet.retire(keys, gone, streams)):
                 self._context.events.emit("worker.forgotten", worker=gone, model=keys.model)
+        return True
 
     def _take_over_lane(self, keys: ModelKeys, lane: Lane, gone: str) -> None:
         for stream in fleet.queue_streams(keys, lane.record):

@@ -14,7 +14,7 @@ from ..broker.errors import UnusableKeyError, UnwritableError
 from ..broker.fleet import MARKED, RESTORED, UNDEPLOYED_MARK_MS
 from ..broker.interface import Executor
 from ..service.events import Events
-from .steps import Steps
+from ..service.steps import Steps
 from .view import FleetView, ModelView
 
 

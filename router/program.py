@@ -20,6 +20,7 @@ from ..service.lifecycle import MakeThread, StopSignal, Thread, stepped_thread
 from ..service.logs import OncePerKind, shown_error
 from ..service.outage import Outage
 from ..service.settings import Settings
+from ..service.steps import StepFaults, Steps
 from ..service.watchdog import PROMPT, Loop, Watchdog
 from ..service.watchdog import Pace as LoopPace
 from ..wire.errors import ServerError, SettingsError
@@ -28,7 +29,6 @@ from .admission import Situation
 from .mending import Mending
 from .pace import Pace
 from .pump import BLOCK_MS, STREAMS_MAX, Pump, PumpDesk, PumpStep
-from .steps import Steps
 from .sweeping import answer_abandoned, promote_ripe, remove_buckets, sweep_overdue
 from .view import FleetView, ModelView, UnservedWatch, read_model, read_view
 
@@ -90,7 +90,7 @@ class RouterProgram:
         self._failure: BaseException | None = None
         self._watchdog = Watchdog(events, clock, Outage(events, clock), Random())  # noqa: S311
         self._loop = self._watchdog.watch("keeper", COMMAND_TIMEOUT_S, _KEEPER_PACE)
-        self._apart = Steps(events, self._watchdog.outage, clock)
+        self._apart = Steps(self._watchdog.outage, StepFaults(events, clock))
         self._mending = Mending(events, self._apart, lambda: token_hex(4))
         self._is_ready = False
         self._has_looked = False

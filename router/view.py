@@ -10,10 +10,10 @@ import orjson
 from ..broker import fleet, requests
 from ..broker.errors import UnusableKeyError
 from ..broker.interface import Executor
+from ..service.steps import Steps
 from ..wire.deployment import Deployment
 from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys, models_key
-from .steps import Steps
 
 # Refuse new work when memory is this full, so that finishing always has room.
 _MEMORY_SHARE_MAX = 0.8

@@ -9,7 +9,8 @@
 -- RESULT 1 buried, 0 alive or gone already
 local counter = redis.call('ZSCORE', KEYS[1], ARGV[1])
 if not counter or tonumber(counter) ~= tonumber(ARGV[2]) then return 0 end
-redis.call('ZREM', KEYS[1], ARGV[1])
+-- First what may fail, on a foreign key: a worker must not be in neither of the two.
 redis.call('SADD', KEYS[2], ARGV[1])
+redis.call('ZREM', KEYS[1], ARGV[1])
 redis.call('PEXPIRE', KEYS[3], ARGV[3])
 return 1

@@ -42,9 +42,9 @@ def _announce(call: Call, announcement: bytes, args: Args) -> None:
 def leave(call: Call, keys: Keys, args: Args) -> Any:
     """A worker goes by its own will."""
     workers, lost, announcement, bell, record = keys
-    left = call("ZREM", workers, args[0])
     if call("EXISTS", record):
         call("SADD", lost, args[0])
+    left = call("ZREM", workers, args[0])
     if left == 1:
         call("DEL", announcement)
     call("DEL", bell)
@@ -83,8 +83,8 @@ def bury(call: Call, keys: Keys, args: Args) -> Any:
     found = call("ZSCORE", workers, worker)
     if found is None or float(found) != float(counter):
         return 0
-    call("ZREM", workers, worker)
     call("SADD", lost, worker)
+    call("ZREM", workers, worker)
     call("PEXPIRE", announcement, kept_ms)
     return 1
 
