@@ -15,9 +15,9 @@ def models(namespace: str) -> Command[list[str]]:
     return plain(as_names, "SMEMBERS", models_key(namespace))
 
 
-def enlist_model(namespace: str, model: str) -> Command[int]:
-    """Add a name to the deployed models; a key of its own slot, hence not part of `deploy`."""
-    return plain(int, "SADD", models_key(namespace), model)
+def enlist_models(namespace: str, *models: str) -> Command[int]:
+    """Add names to the deployed models; a key of its own slot, hence not part of `deploy`."""
+    return plain(int, "SADD", models_key(namespace), *models)
 
 
 def delist_model(namespace: str, model: str) -> Command[int]:
@@ -44,6 +44,11 @@ def deploy_hash(keys: ModelKeys) -> Command[dict[str, bytes]]:
 def is_deployed(keys: ModelKeys) -> Command[bool]:
     """Whether the model has a deploy record."""
     return plain(bool, "EXISTS", keys.deploy)
+
+
+def is_undeployed(keys: ModelKeys) -> Command[bool]:
+    """Whether an operator took the model out of service of late."""
+    return plain(bool, "EXISTS", keys.undeployed)
 
 
 def queue_streams(keys: ModelKeys, record: VersionRecord) -> list[str]:

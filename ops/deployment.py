@@ -73,7 +73,7 @@ def deploy(
     command = fleet.deploy(keys, record, streams, operator.draw_nonce(), tenants)
     epoch = operator.executor.run(command)
     # After the record: whoever sees the name must find the record behind it.
-    operator.executor.run(fleet.enlist_model(operator.namespace, model))
+    operator.executor.run(fleet.enlist_models(operator.namespace, model))
     return Deployed(model=model, version=record.version, epoch=epoch)
 
 

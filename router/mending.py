@@ -4,7 +4,7 @@ A foreign hand may delete a stream, a server may evict one, or come back without
 router does this; the script behind it makes nothing that an operator took out of service.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -45,29 +45,36 @@ class Mending:
         for name, model in view.models.items():
             self._known[name] = remembered(self._known.get(name), model)
         mended = False
+        unlisted: list[str] = []
         for name, model in list(self._known.items()):
             # One whose record is ill-formed has an operator, or a foreign hand, to mend it.
             if name not in view.aside:
-                mend = partial(self._mend, executor, model, view)
-                mended |= self._steps.run("mend", name, mend) or False
-        return mended
+                mend = partial(self._mend, executor, model, is_told=name in view.foreign)
+                outcome = self._steps.run("mend", name, mend)
+                if outcome is not None:
+                    mended |= outcome != 0
+                    unlisted += [] if name in view.models else [name]
+        if unlisted:
+            # All at once: as long as none is listed, callers know that the server has lost all.
+            self._steps.run("list", "", partial(self._enlist, executor, unlisted))
+        return mended or bool(unlisted)
 
-    def _mend(self, executor: Executor, model: ModelView, view: FleetView) -> bool:
+    def _enlist(self, executor: Executor, models: Sequence[str]) -> None:
+        namespace = self._known[models[0]].keys.namespace
+        executor.run(fleet.enlist_models(namespace, *models))
+
+    def _mend(self, executor: Executor, model: ModelView, *, is_told: bool) -> int | None:
+        """What was made of a model; None where nothing can be, or is to be."""
         name = model.keys.model
-        is_listed = name in view.models
-        outcome = self._run(executor, model, is_told=name in view.foreign)
-        if outcome is None:
-            return False
+        outcome = self._run(executor, model, is_told=is_told)
         if outcome == MARKED:
             del self._known[name]
-            return False
-        if not is_listed:
-            executor.run(fleet.enlist_model(model.keys.namespace, name))
+            return None
         if outcome == RESTORED:
             self._events.emit("model.restored", model=name)
-        elif outcome > 0:
+        elif outcome:
             self._events.emit("model.mended", model=name, count=outcome)
-        return outcome != 0 or not is_listed
+        return outcome
 
     def _run(self, executor: Executor, model: ModelView, *, is_told: bool) -> int | None:
         """The outcome; None where it cannot be done for now."""

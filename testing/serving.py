@@ -227,7 +227,7 @@ class _SmallFleet:
         with self._broker.connect("testing") as executor:
             streams = fleet.queue_streams(keys, record)
             executor.run(fleet.deploy(keys, record, streams, "testing", [DEFAULT_TENANT]))
-            executor.run(fleet.enlist_model(keys.namespace, keys.model))
+            executor.run(fleet.enlist_models(keys.namespace, keys.model))
         self._worker.start("worker")
         self._router.start("router")
         # A load that ends what it runs in, or takes too long, is tried a second time.

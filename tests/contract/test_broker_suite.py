@@ -349,9 +349,9 @@ def _is_blocked(wire):
 def test_models_are_listed_by_name(wire):
     namespace = wire.keys.namespace
     assert wire.run(fleet.models(namespace)) == []
-    assert wire.run(fleet.enlist_model(namespace, "b")) == 1
-    assert wire.run(fleet.enlist_model(namespace, "a")) == 1
-    assert wire.run(fleet.enlist_model(namespace, "a")) == 0
+    assert wire.run(fleet.enlist_models(namespace, "b")) == 1
+    assert wire.run(fleet.enlist_models(namespace, "a")) == 1
+    assert wire.run(fleet.enlist_models(namespace, "a")) == 0
     assert wire.run(fleet.models(namespace)) == ["a", "b"]
     assert wire.run(fleet.delist_model(namespace, "a")) == 1
     assert wire.run(fleet.delist_model(namespace, "a")) == 0

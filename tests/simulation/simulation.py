@@ -50,7 +50,7 @@ class Simulation:
         streams = fleet.queue_streams(KEYS, record)
         for command in (
             fleet.deploy(KEYS, record, streams, "sim", [TENANT]),
-            fleet.enlist_model(KEYS.namespace, KEYS.model),
+            fleet.enlist_models(KEYS.namespace, KEYS.model),
         ):
             self.server.twin.ask(command, lambda _: None)
 

@@ -31,7 +31,7 @@ def deploy_model(url, namespace, model, tenants=(TENANT,)):
     keys = ModelKeys(namespace, model)
     with BlockingExecutor(url, "stub-deploy") as executor:
         executor.run(fleet.deploy(keys, RECORD, fleet.queue_streams(keys, RECORD), "n", tenants))
-        executor.run(fleet.enlist_model(namespace, model))
+        executor.run(fleet.enlist_models(namespace, model))
     return keys
 
 
