@@ -145,7 +145,7 @@ class RouterProgram:
                 self._refresh_now.clear()
                 steps.run("refresh", "", lambda: self._refresh(executor, stop))
                 self._next_refresh_ms = now_ms + self._settings.refresh_ms
-                self._for_each_model("buckets", lambda model: remove_buckets(executor, model))
+                self._remove_buckets(executor)
                 self._answer_abandoned(executor)
             dropped = self._report_dropped
             self._for_each_model("promote", lambda model: promote_ripe(executor, model, dropped))
@@ -175,6 +175,11 @@ class RouterProgram:
         """Do something for every model; what is wrong with one concerns no other."""
         for name, model in self._view.models.items():
             self._apart.run(step, name, partial(action, model))
+
+    def _remove_buckets(self, executor: Executor) -> None:
+        for name, model in self._view.models.items():
+            if any(record.draining for record in model.deployment.versions.values()):
+                self._apart.run("buckets", name, partial(remove_buckets, executor, model))
 
     def _refresh(self, executor: Executor, stop: StopSignal) -> None:
         namespace, steps = self._settings.namespace, self._apart
