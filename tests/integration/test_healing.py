@@ -4,6 +4,7 @@ What is done to one model is felt by no other: their deadlines and delays are ke
 """
 
 import json
+import secrets
 from contextlib import contextmanager
 from functools import partial
 from time import monotonic
@@ -11,15 +12,39 @@ from time import monotonic
 import pytest
 import redis
 from support.fleet import check_all_ok, draft_of, running_fleet, until
+from support.neighbours import LATE_MS, Neighbours
+from support.server import delete_namespace
 
 from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, free_port
-from batchfleet.wire.keys import DEFAULT_TENANT
+from batchfleet.wire.keys import DEFAULT_TENANT, PRIORITIES, models_key
 from batchfleet.wire.reply import decode_reply
 
-MODELS = ("a", "b", "c")
-HURT, OTHERS = "a", ("b", "c")
+MODELS = HURT, CALM, PATIENT = ("a", "b", "c")
 AGAIN_S = 5.0
-LINES_MAX = 20
+# What routers make anew; the rest comes back as it is needed.
+MENDED = ("models", "deploy", "tenants", "in", "q")
+LOST = (*MENDED, "workers", "due", "later", "parked", "lost")
+FOREIGN = (
+    *("tenants", "models"),
+    *(
+        pytest.param(kind, marks=pytest.mark.slow)
+        for kind in ("due", "workers", "deploy", "in", "q", "later", "parked", "lost")
+    ),
+)
+# Requests to the neighbours: three each tenth of a second.
+FEW, MANY = 18, 60
+STARTED_MS = 1000 * AGAIN_S
+
+
+def keys_of_kind(fleet, kind):
+    """The keys of the model that is hurt, by the name of their kind."""
+    keys = fleet.keys(HURT)
+    many = {
+        "models": [models_key(fleet.namespace)],
+        "in": [keys.ingress(DEFAULT_TENANT)],
+        "q": [keys.queue("1", priority, 0) for priority in PRIORITIES],
+    }
+    return many.get(kind) or [getattr(keys, kind)]
 
 
 class ForgetfulServer:
@@ -34,16 +59,18 @@ class ForgetfulServer:
     def url(self):
         return self._server.url
 
-    socket_url = url
+    @property
+    def socket_url(self):
+        return self.url
 
     def die(self):
         self._server.stop()
 
+    stop = die
+
     def live(self):
         self._server = EmbeddedServer(self._options)
         self._server.start()
-
-    stop = die
 
 
 @contextmanager
@@ -84,6 +111,58 @@ def wait_healed(fleet, models=MODELS):
     return monotonic() - began
 
 
+@pytest.fixture(scope="module")
+def hurt_fleet(redis_server, tmp_path_factory):
+    """Two routers and a worker, for all that is done to one model."""
+    namespace = f"t{secrets.token_hex(6)}"
+    with served(redis_server, namespace, tmp_path_factory.mktemp("fleet"), routers=2) as fleet:
+        yield fleet
+    delete_namespace(redis_server.socket_url, namespace)
+
+
+@pytest.mark.parametrize("kind", LOST)
+def test_a_key_that_was_taken_away_is_made_anew_and_the_others_feel_nothing(hurt_fleet, kind):
+    keys = keys_of_kind(hurt_fleet, kind)
+    with Neighbours(hurt_fleet, PATIENT, CALM) as neighbours:
+        hurt_fleet.server.delete(*keys)
+        if kind in MENDED:
+            until(lambda: hurt_fleet.server.exists(*keys) == len(keys), "it is there", AGAIN_S)
+        assert wait_healed(hurt_fleet, [HURT]) < AGAIN_S
+        until(lambda: len(neighbours.asked) >= FEW, "others were asked all the while")
+    # A worker that is not among the living of one model starts over, with all its models.
+    neighbours.check(STARTED_MS if kind == "workers" else LATE_MS)
+    assert all(program.is_running() for program in hurt_fleet.programs)
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_a_foreign_key_is_felt_by_no_other_model(hurt_fleet, kind):
+    keys = keys_of_kind(hurt_fleet, kind)
+    with Neighbours(hurt_fleet, PATIENT, CALM) as neighbours:
+        with hurt_fleet.server.pipeline(transaction=True) as pipe:
+            for key in keys:
+                pipe.delete(key).set(key, "foreign")
+            pipe.execute()
+        until(lambda: len(neighbours.asked) >= MANY, "others were asked all the while")
+        assert set(hurt_fleet.server.mget(keys)) == {b"foreign"}, "it is not ours to remove"
+        hurt_fleet.server.delete(*keys)
+        assert wait_healed(hurt_fleet, [HURT]) < AGAIN_S
+    neighbours.check(STARTED_MS if kind == "workers" else LATE_MS)
+    assert all(program.is_running() for program in hurt_fleet.programs)
+
+
+def test_lost_tenants_keep_neither_a_new_model_nor_a_new_router_waiting(hurt_fleet):
+    fleet = hurt_fleet
+    fleet.server.set(fleet.keys(HURT).tenants, "foreign")
+    late = fleet.start("router").wait_until_ready()
+    assert late.facts["models"] == sorted(MODELS)
+    fleet.deploy(draft_of("echo", "new"))
+    assert wait_healed(fleet, ["new"]) < AGAIN_S
+    fleet.server.delete(fleet.keys(HURT).tenants)
+    assert wait_healed(fleet, [HURT]) < AGAIN_S
+    late.stop()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("routers", [1, 2])
 def test_a_server_that_comes_back_empty_is_filled_again(
     server_program, namespace, tmp_path, routers
@@ -97,7 +176,6 @@ def test_a_server_that_comes_back_empty_is_filled_again(
                 "all have noticed",
             )
             server.live()
-            took = wait_healed(fleet)
-            assert took < AGAIN_S
+            assert wait_healed(fleet) < AGAIN_S
     finally:
         server.stop()
