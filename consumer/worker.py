@@ -257,9 +257,9 @@ class Worker:
         """Tell of an entry that was not written by a router."""
         self.context.events.emit("worker.unreadable_entry", worker=self.name, reason=what)
 
-    def fence(self) -> None:
-        """This worker is not among the living any more; the keeper ends it."""
-        self.heart.fenced.set()
+    def report_fenced(self) -> None:
+        """A take was refused: the heart finds out at once what it means."""
+        self.heart.beat_soon()
 
     def doubt(self) -> None:
         """An answer was lost that may have handed entries to us: intake is to look."""
@@ -302,7 +302,7 @@ class Worker:
     def stop(self) -> None:
         """End all threads and device processes; leave what can be left."""
         self.stopping.set()
-        self.heart.stop()
+        self.heart.beat_soon()
         with self.lock:
             self.changed.notify_all()
             for unit in self.units:

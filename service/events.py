@@ -68,6 +68,12 @@ EVENTS: dict[str, EventRow] = {
         "A worker found that others buried it; what it held is lost to it, and it starts anew.",
         ("worker",),
     ),
+    "worker.rejoined": EventRow(
+        WARNING,
+        "A foreign hand, or a server that lost its data, took a worker from the living of a model; "
+        "no peer had buried it, and it entered again.",
+        ("worker", "model"),
+    ),
     "worker.buried": EventRow(
         WARNING, "A worker's beat stood still for a lease; peers take over.", ("worker", "model")
     ),

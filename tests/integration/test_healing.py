@@ -12,7 +12,7 @@ from time import monotonic
 import pytest
 import redis
 from support.fleet import check_all_ok, draft_of, running_fleet, until
-from support.neighbours import LATE_MS, Neighbours
+from support.neighbours import Neighbours
 from support.server import delete_namespace
 
 from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, free_port
@@ -33,7 +33,6 @@ FOREIGN = (
 )
 # Requests to the neighbours: three each tenth of a second.
 FEW, MANY = 18, 60
-STARTED_MS = 1000 * AGAIN_S
 
 
 def keys_of_kind(fleet, kind):
@@ -129,8 +128,7 @@ def test_a_key_that_was_taken_away_is_made_anew_and_the_others_feel_nothing(hurt
             until(lambda: hurt_fleet.server.exists(*keys) == len(keys), "it is there", AGAIN_S)
         assert wait_healed(hurt_fleet, [HURT]) < AGAIN_S
         until(lambda: len(neighbours.asked) >= FEW, "others were asked all the while")
-    # A worker that is not among the living of one model starts over, with all its models.
-    neighbours.check(STARTED_MS if kind == "workers" else LATE_MS)
+    neighbours.check()
     assert all(program.is_running() for program in hurt_fleet.programs)
 
 
@@ -146,7 +144,7 @@ def test_a_foreign_key_is_felt_by_no_other_model(hurt_fleet, kind):
         assert set(hurt_fleet.server.mget(keys)) == {b"foreign"}, "it is not ours to remove"
         hurt_fleet.server.delete(*keys)
         assert wait_healed(hurt_fleet, [HURT]) < AGAIN_S
-    neighbours.check(STARTED_MS if kind == "workers" else LATE_MS)
+    neighbours.check()
     assert all(program.is_running() for program in hurt_fleet.programs)
 
 
