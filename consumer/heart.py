@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from ..broker import fleet
+from ..broker.errors import UnusableKeyError
 from ..broker.interface import COMMAND_TIMEOUT_S, Executor
 from ..service.back_off import LONGEST_S, BackOff
 from ..service.watchdog import Pace
@@ -156,35 +157,43 @@ class Heart:
             self._set_aside.discard(keys.model)
 
     def _beat(self, keys: ModelKeys, announcement: Announcement, began_ms: float) -> None:
-        if self._is_alive(keys, announcement) or self._is_back(keys, announcement):
+        if keys not in self._joined:
+            is_alive = self._join(keys, announcement)
+        else:
+            is_alive = self._move(keys, announcement, began_ms) or self._is_back(keys, announcement)
+        if is_alive:
             self._joined.add(keys)
             self._models.add(keys.model)
             self._beaten_ms[keys] = began_ms
         elif self._executor.run(fleet.is_deployed(keys)):
             self.fenced.set()
 
-    def _is_back(self, keys: ModelKeys, announcement: Announcement) -> bool:
-        """Whether a name that is gone was no peer's to bury, and was entered again.
+    def _join(self, keys: ModelKeys, announcement: Announcement) -> bool:
+        return self._executor.run(fleet.join(keys, self._worker, self._ttl_ms, announcement))
 
-        Peers bury whom they have seen stand still for a whole lease.
-        """
-        beaten_ms = self._beaten_ms.get(keys)
-        if beaten_ms is None or self._clock.monotonic_ms() > beaten_ms + self._safe_ms:
+    def _move(self, keys: ModelKeys, announcement: Announcement, began_ms: float) -> bool:
+        # Whole each time: the hash may have expired while this process was frozen.
+        beat = fleet.beat(keys, self._worker, self._ttl_ms, announcement)
+        try:
+            return self._executor.run(beat) > 0
+        except UnusableKeyError:
+            if self._is_safe(keys):
+                # While a foreign key lies in the place of the living, nobody can be buried.
+                self._beaten_ms[keys] = began_ms
+            raise
+
+    def _is_safe(self, keys: ModelKeys) -> bool:
+        """Whether no peer can have buried us: they do once they saw no beat for a whole lease."""
+        return self._clock.monotonic_ms() <= self._beaten_ms[keys] + self._safe_ms
+
+    def _is_back(self, keys: ModelKeys, announcement: Announcement) -> bool:
+        """Whether a name that is gone was no peer's to bury, and was entered again."""
+        if not self._is_safe(keys) or not self._executor.run(fleet.is_deployed(keys)):
             return False
-        if not self._executor.run(fleet.is_deployed(keys)):
-            return False
-        if not self._executor.run(fleet.join(keys, self._worker, self._ttl_ms, announcement)):
+        if not self._join(keys, announcement):
             return False
         self._events.emit("worker.rejoined", worker=self._worker, model=keys.model)
         return True
-
-    def _is_alive(self, keys: ModelKeys, announcement: Announcement) -> bool:
-        if keys not in self._joined:
-            join = fleet.join(keys, self._worker, self._ttl_ms, announcement)
-            return self._executor.run(join)
-        # Whole each time: the hash may have expired while this process was frozen.
-        beat = fleet.beat(keys, self._worker, self._ttl_ms, announcement)
-        return self._executor.run(beat) > 0
 
     def leave_all(self) -> None:
         """Go from all models by one's own will, once the heart's thread has ended.

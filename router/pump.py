@@ -261,6 +261,8 @@ class Pump:
         Raises:
             ServerError: the server failed; the next call starts with what is pending.
         """
+        if not self._usable:
+            self._look_over()
         streams = self._usable
         try:
             if self._unfinished:

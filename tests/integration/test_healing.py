@@ -3,21 +3,15 @@
 What is done to one model is felt by no other: their deadlines and delays are kept throughout.
 """
 
-import json
 import secrets
 from contextlib import contextmanager
-from functools import partial
-from time import monotonic
 
 import pytest
-import redis
 from support.fleet import check_all_ok, draft_of, running_fleet, until
-from support.neighbours import Neighbours
+from support.neighbours import FOREIGN_VALUE, Neighbours, keys_of_kind, put_foreign, wait_healed
 from support.server import delete_namespace
 
 from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, free_port
-from batchfleet.wire.keys import DEFAULT_TENANT, PRIORITIES, models_key
-from batchfleet.wire.reply import decode_reply
 
 MODELS = HURT, CALM, PATIENT = ("a", "b", "c")
 AGAIN_S = 5.0
@@ -33,17 +27,6 @@ FOREIGN = (
 )
 # Requests to the neighbours: three each tenth of a second.
 FEW, MANY = 18, 60
-
-
-def keys_of_kind(fleet, kind):
-    """The keys of the model that is hurt, by the name of their kind."""
-    keys = fleet.keys(HURT)
-    many = {
-        "models": [models_key(fleet.namespace)],
-        "in": [keys.ingress(DEFAULT_TENANT)],
-        "q": [keys.queue("1", priority, 0) for priority in PRIORITIES],
-    }
-    return many.get(kind) or [getattr(keys, kind)]
 
 
 class ForgetfulServer:
@@ -88,28 +71,6 @@ def served(server, namespace, folder, routers, models=MODELS):
         yield fleet
 
 
-def answers(fleet, model):
-    """Whether a new request is run; one that gets lost is not waited for."""
-    entry = {"id": f"x{monotonic()}", "inputs": json.dumps({"text": ["x"]})}
-    keys = fleet.keys(model)
-    try:
-        if fleet.server.xadd(keys.ingress(DEFAULT_TENANT), entry, nomkstream=True) is None:
-            return False
-        key = keys.reply(DEFAULT_TENANT, entry["id"])
-        raw = fleet.server.blmove(key, key, 0.5, "LEFT", "LEFT")
-    except (redis.ConnectionError, redis.ResponseError):
-        return False
-    return raw is not None and decode_reply(raw).status == "ok"
-
-
-def wait_healed(fleet, models=MODELS):
-    """Wait until new requests to all models are answered."""
-    began = monotonic()
-    for model in models:
-        until(partial(answers, fleet, model), f"{model} is served again", 3 * AGAIN_S)
-    return monotonic() - began
-
-
 @pytest.fixture(scope="module")
 def hurt_fleet(redis_server, tmp_path_factory):
     """Two routers and a worker, for all that is done to one model."""
@@ -121,7 +82,7 @@ def hurt_fleet(redis_server, tmp_path_factory):
 
 @pytest.mark.parametrize("kind", LOST)
 def test_a_key_that_was_taken_away_is_made_anew_and_the_others_feel_nothing(hurt_fleet, kind):
-    keys = keys_of_kind(hurt_fleet, kind)
+    keys = keys_of_kind(hurt_fleet.keys(HURT), kind)
     with Neighbours(hurt_fleet, PATIENT, CALM) as neighbours:
         hurt_fleet.server.delete(*keys)
         if kind in MENDED:
@@ -134,14 +95,11 @@ def test_a_key_that_was_taken_away_is_made_anew_and_the_others_feel_nothing(hurt
 
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_a_foreign_key_is_felt_by_no_other_model(hurt_fleet, kind):
-    keys = keys_of_kind(hurt_fleet, kind)
+    keys = keys_of_kind(hurt_fleet.keys(HURT), kind)
     with Neighbours(hurt_fleet, PATIENT, CALM) as neighbours:
-        with hurt_fleet.server.pipeline(transaction=True) as pipe:
-            for key in keys:
-                pipe.delete(key).set(key, "foreign")
-            pipe.execute()
+        put_foreign(hurt_fleet.server, keys)
         until(lambda: len(neighbours.asked) >= MANY, "others were asked all the while")
-        assert set(hurt_fleet.server.mget(keys)) == {b"foreign"}, "it is not ours to remove"
+        assert set(hurt_fleet.server.mget(keys)) == {FOREIGN_VALUE}, "it is not ours to remove"
         hurt_fleet.server.delete(*keys)
         assert wait_healed(hurt_fleet, [HURT]) < AGAIN_S
     neighbours.check()
@@ -174,6 +132,6 @@ def test_a_server_that_comes_back_empty_is_filled_again(
                 "all have noticed",
             )
             server.live()
-            assert wait_healed(fleet) < AGAIN_S
+            assert wait_healed(fleet, MODELS) < AGAIN_S
     finally:
         server.stop()

@@ -1,4 +1,4 @@
-"""Requests of models to which nothing is done, all the time: how late each of them is answered."""
+"""What is done to one model, and how its neighbours fare: requests to them, all the time."""
 
 import json
 import secrets
@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 import redis
-from support.fleet import until
 
 from batchfleet.broker import fleet as commands
-from batchfleet.wire.keys import DEFAULT_TENANT
+from batchfleet.wire.keys import DEFAULT_TENANT, PRIORITIES, models_key
 from batchfleet.wire.reply import decode_reply
+
+from .fleet import until
 
 DEADLINE_MS = 1000
 DELAY_MS = 500
@@ -20,6 +21,48 @@ LATE_MS = 1000.0
 _EVERY_S = 0.1
 _LOOK_S = 0.005
 _PATIENCE_S = 5.0
+_LOST_S = 0.5
+FOREIGN_VALUE = b"foreign"
+
+
+def keys_of_kind(keys, kind):
+    """The keys of a model by the name of their kind; the list of all models is one as well."""
+    many = {
+        "models": [models_key(keys.namespace)],
+        "in": [keys.ingress(DEFAULT_TENANT)],
+        "q": [keys.queue("1", priority, 0) for priority in PRIORITIES],
+    }
+    return many.get(kind) or [getattr(keys, kind)]
+
+
+def put_foreign(server, keys):
+    """Put something of a foreign kind in the place of keys, at once."""
+    with server.pipeline(transaction=True) as pipe:
+        for key in keys:
+            pipe.delete(key).set(key, FOREIGN_VALUE)
+        pipe.execute()
+
+
+def is_served(fleet, model):
+    """Whether a new request is run; one that gets lost is not waited for."""
+    entry = {"id": secrets.token_hex(8), "inputs": json.dumps({"text": ["x"]})}
+    keys = fleet.keys(model)
+    try:
+        if fleet.server.xadd(keys.ingress(DEFAULT_TENANT), entry, nomkstream=True) is None:
+            return False
+        key = keys.reply(DEFAULT_TENANT, entry["id"])
+        raw = fleet.server.blmove(key, key, _LOST_S, "LEFT", "LEFT")
+    except (redis.ConnectionError, redis.ResponseError):
+        return False
+    return raw is not None and decode_reply(raw).status == "ok"
+
+
+def wait_healed(fleet, models):
+    """Wait until new requests to all models are answered; returns how many seconds it took."""
+    began_s = monotonic()
+    for model in models:
+        until(lambda model=model: is_served(fleet, model), f"{model} is served again")
+    return monotonic() - began_s
 
 
 @dataclass

@@ -115,6 +115,19 @@ def test_who_may_have_been_buried_does_not_enter_again(heart, executor, clock):
     assert counter(executor) is None
 
 
+@pytest.mark.parametrize("was_away", [False, True])
+def test_a_foreign_key_buries_nobody_however_long_it_lies_there(heart, executor, clock, was_away):
+    heart.beat_once()
+    spoil(executor, KEYS.workers)
+    clock.advance((SAFE_MS + 1) * was_away)
+    for _ in range(10):
+        clock.advance(SAFE_MS / 2)
+        heart.beat_once()
+    executor.run(plain(as_is, "DEL", KEYS.workers))
+    heart.beat_once()
+    assert heart.fenced.is_set() is was_away, "who knows what came before the key"
+
+
 def test_nobody_enters_a_model_again_whose_record_is_gone(heart, executor):
     """Until routers have put it back: else the key would outlive a model that was undeployed."""
     heart.beat_once()
