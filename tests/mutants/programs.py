@@ -64,11 +64,11 @@ PROGRAM_MUTANTS = [
     ),
     Mutant(
         name="tenants that were not found are forgotten",
-        breaks="lost tenants are made anew",
+        breaks="what is lost is served on as it was known",
         path="router/view.py",
         before="    tenants = tenants or (known.tenants if known else ())\n",
         after="",
-        tests=(f"{MENDING}::test_tenants_are_remembered_however_long_they_cannot_be_made",),
+        tests=(f"{MENDING}::test_tenants_are_served_on_while_nothing_can_be_made_anew",),
     ),
     Mutant(
         name="a step of one model ends the pass",

@@ -89,6 +89,15 @@ def test_tenants_are_remembered_however_long_they_cannot_be_made(wire, looker):
     assert wire.run(fleet.tenants(OTHER)) == [ACME, TENANT]
 
 
+def test_tenants_are_served_on_while_nothing_can_be_made_anew(wire, looker):
+    wire.ask("DEL", OTHER.tenants)
+    wire.broker.server.is_full = True
+    assert not looker.look()
+    assert looker.view.models["other"].tenants == (ACME, TENANT)
+    wire.broker.server.is_full = False
+    assert looker.look()
+
+
 @pytest.mark.parametrize("which", range(5))
 def test_any_key_that_was_lost_is_made_anew(wire, looker, which):
     wire.ask("DEL", keys_of(wire, OTHER)[which])
