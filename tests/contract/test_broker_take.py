@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 from support.broker_wire import ANSWER, BUCKETS, EXPIRED, RECORD, TTL_MS, Wire, wired
+from support.server import private_server
 
 from batchfleet.broker import fleet, requests
-from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, find_server
 from batchfleet.broker.errors import OutOfMemoryError
 from batchfleet.broker.memory.executors import MemoryBroker
 from batchfleet.broker.memory.server import MemoryServer
@@ -142,11 +142,8 @@ def own_server(request):
         with wired(MemoryBroker(twin), "full") as wire:
             yield OwnServer(wire, twin)
         return
-    server = EmbeddedServer(ServerOptions(program=find_server()))
-    server.start()
-    with wired(RedisBroker(server.url), "full") as wire:
+    with private_server() as server, wired(RedisBroker(server.url), "full") as wire:
         yield OwnServer(wire)
-    server.stop()
 
 
 def test_finish_goes_through_when_memory_is_full_and_accept_does_not(own_server):

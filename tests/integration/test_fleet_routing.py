@@ -94,6 +94,7 @@ def test_requests_that_came_before_the_worker_wait_for_it(fleet):
     check_all_answered_once(fleet, ids)
 
 
+@pytest.mark.slow
 def test_everything_is_answered_although_connections_are_cut(fleet):
     router, worker = start(fleet, "router", "consumer")
     ids = []

@@ -1,17 +1,16 @@
 """The commands in the hands of a test, and the kinds of brokers that they must run on."""
 
-import shutil
 import subprocess
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import pytest
 import redis
 from support.fleet import until
+from support.server import KINDS, program_of
 
 from batchfleet.broker import fleet, later, requests
 from batchfleet.broker.commands import as_is, plain
-from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, find_server, free_port
+from batchfleet.broker.embedded import free_port
 from batchfleet.broker.interface import Broker, Executor
 from batchfleet.broker.requests import Accepted, AcceptItem, FinishItem
 from batchfleet.service.lifecycle import spawn
@@ -33,7 +32,7 @@ def cluster_node(folder):
     """One server in cluster mode that owns every slot."""
     port = free_port()
     command = [
-        find_server(),
+        program_of(KINDS[0]),
         *("--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""),
         *("--cluster-enabled", "yes", "--cluster-port", str(free_port())),
         *("--cluster-config-file", str(folder / "nodes.conf")),
@@ -62,19 +61,6 @@ def _answers(client):
 def _is_whole(client):
     # The library returns a mapping for a server in cluster mode.
     return client.execute_command("CLUSTER INFO")["cluster_state"] == "ok"
-
-
-@contextmanager
-def redis7():
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip("no redis-server on the PATH")
-    server = EmbeddedServer(ServerOptions(program=program))
-    server.start()
-    try:
-        yield server.url
-    finally:
-        server.stop()
 
 
 @dataclass

@@ -38,6 +38,14 @@ CLOCK_AND_CHANCE = frozenset(
     {"time.time", "time.sleep", "asyncio.sleep", "random.", "os.environ", "os.getenv"}
 )
 
+SERVER_SEARCHES = frozenset(
+    {
+        "shutil.which",
+        "batchfleet.broker.embedded.find_server",
+        "batchfleet.broker.embedded.embedded_options",
+    }
+)
+
 # (file, finding) → reason. An entry that excuses nothing fails as well.
 ALLOWED = {
     ("consumer/core.py", "long file"): "one state machine: its halves would share all their state",
@@ -81,6 +89,16 @@ def test_time_chance_and_environment_have_owners():
         found
         for source in sources(*PACKAGE, *OTHER)
         for found in find_uses(source, CLOCK_AND_CHANCE)
+    )
+
+
+def test_one_place_of_the_tests_looks_for_server_programs():
+    """A machine may lack `redis-server`: every other test asks there, and is skipped or told."""
+    check_findings(
+        found
+        for source in sources("tests")
+        if source.path != "tests/support/server.py"
+        for found in find_uses(source, SERVER_SEARCHES)
     )
 
 
