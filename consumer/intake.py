@@ -30,8 +30,6 @@ BELL_TIMEOUT_S = 1.0
 # A version that is full now may have room before the others' bells ring.
 _CROWDED_BELL_S = 0.05
 _REREAD_COUNT = 64
-# Until the heart has found out why a worker is not among the living.
-_FENCED_PAUSE_S = 0.1
 
 Taken = list[tuple[str, list[Entry]]]
 
@@ -133,8 +131,8 @@ class Intake:
             # Once the worker has left a model that was undeployed, the keeper ends this thread.
             if not self._over.is_set():
                 desk.report_fenced()
-            self._loop.passed()
-            return _FENCED_PAUSE_S
+            self._loop.broke()
+            return self._loop.delay_s()
         except ServerError as error:
             desk.doubt()
             self._loop.failed(error)

@@ -4,8 +4,6 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from fnmatch import fnmatchcase
-from functools import partial
 from os import getpid
 from random import Random
 
@@ -21,10 +19,10 @@ from ..service.identity import new_worker_name
 from ..service.lifecycle import StopSignal, Thread
 from ..service.outage import Outage
 from ..service.settings import Settings
-from ..service.steps import Steps, settled
+from ..service.steps import Steps
 from ..service.watchdog import Watchdog
 from ..wire.deployment import Deployment, VersionRecord
-from ..wire.errors import ServerError, SettingsError
+from ..wire.errors import ServerError
 from ..wire.keys import ModelKeys
 from .closed import ClosedWatch
 from .context import Devices, WorkerContext
@@ -32,6 +30,7 @@ from .device_command import device_command
 from .environment import Interpreters
 from .held import Lane
 from .link import DeviceLink
+from .records import DeployRecords
 from .recovery import Recovery
 from .worker import Outcome, Worker
 
@@ -100,23 +99,21 @@ class Keeper:
         self._worker = worker
         self._context = worker.context
         self._on_ready: OnReady | None = on_ready
-        self._patterns = [pattern.strip() for pattern in self._context.settings.models.split(",")]
         self._lanes: dict[tuple[str, str], Lane] = {}
         self._interpreters = Interpreters(self._context.settings.cache)
         self._intakes: dict[str, tuple[Thread, threading.Event]] = {}
         self._executor = worker.connect("keeper")
         self._steps = Steps(self._context.outage)
+        self._records = DeployRecords(self._context.settings, self._context.events, self._steps)
         self._recovery = Recovery(worker, self._executor, self._context)
         self._closed = ClosedWatch(
             worker, self._executor, self._context.settings.namespace, self._steps
         )
-        self._deployments: dict[str, Deployment] = {}
         self._next_refresh_ms = 0.0
         self._loop = self._context.watchdog.watch("keeper", COMMAND_TIMEOUT_S)
         self._is_stranded = False  # it held requests of a version that cannot be loaded here
         self._has_looked = False  # at the deploy records
         self._nonces: dict[str, str] = {}
-        self._unreadable: dict[str, str] = {}  # records that were reported
 
     def run(self, stop: StopSignal) -> Outcome:
         """Keep the worker until it is stopped or fenced.
@@ -211,8 +208,8 @@ class Keeper:
                 steps.run("refresh", "", lambda: self._refresh(self._executor))
                 self._next_refresh_ms = now_ms + self._context.settings.refresh_ms
                 lanes = list(self._lanes.values())
-            steps.run("recover", "", lambda: self._recovery.tick(self._deployments, lanes))
-            closed = steps.run("closed", "", lambda: self._closed.tick(self._deployments, now_ms))
+            steps.run("recover", "", lambda: self._recovery.tick(self._records.known, lanes))
+            closed = steps.run("closed", "", lambda: self._closed.tick(self._records.known, now_ms))
             was_asked = steps.worked() and (closed or is_due)
         except ServerError as error:
             self._next_refresh_ms = 0.0
@@ -225,24 +222,7 @@ class Keeper:
 
     def _refresh(self, executor: Executor) -> None:
         self._worker.measure_server_offset(executor)
-        namespace = self._context.settings.namespace
-        listed = self._steps.run("list", "", lambda: executor.run(fleet.models(namespace)))
-        names = [
-            name
-            for name in (self._deployments if listed is None else listed)
-            if any(fnmatchcase(name, pattern) for pattern in self._patterns)
-        ]
-        hashes = executor.run_each([fleet.deploy_hash(ModelKeys(namespace, n)) for n in names])
-        deployments: dict[str, Deployment] = {}
-        for name, raw in zip(names, hashes, strict=True):
-            if self._steps.run("read", name, partial(settled, [raw])) is None:
-                # Under a key of a foreign kind lies no word of an operator.
-                deployment = self._deployments.get(name)
-            else:
-                deployment = self._read_record(name, raw)
-            if deployment is not None:
-                deployments[name] = deployment
-        self._deployments = deployments
+        deployments = self._records.read(executor, self._worker.now_ms())
         self._worker.on_hold = frozenset(
             name for name, deployment in deployments.items() if deployment.intake == "hold"
         )
@@ -250,19 +230,7 @@ class Keeper:
         self._announce(deployments)
         self._has_looked = True
 
-    def _read_record(self, model: str, raw: Mapping[str, bytes]) -> Deployment | None:
-        """The deploy record of a model; one that cannot be read concerns no other model."""
-        try:
-            deployment = Deployment.from_hash(model, raw)
-        except SettingsError as error:
-            if self._unreadable.get(model) != str(error):
-                self._context.events.emit("model.record_unreadable", model=model, reason=str(error))
-            self._unreadable[model] = str(error)
-            return None
-        self._unreadable.pop(model, None)
-        return deployment
-
-    def _match_lanes(self, deployments: dict[str, Deployment]) -> None:
+    def _match_lanes(self, deployments: Mapping[str, Deployment]) -> None:
         wanted = {
             (model, version): record
             for model, deployment in deployments.items()
@@ -295,7 +263,7 @@ class Keeper:
         )
         return Lane(0, model, record, refusal=refusal)
 
-    def _announce(self, deployments: dict[str, Deployment]) -> None:
+    def _announce(self, deployments: Mapping[str, Deployment]) -> None:
         namespace = self._context.settings.namespace
         for model in deployments:
             keys = ModelKeys(namespace, model)

@@ -14,6 +14,7 @@ from pathlib import Path
 from ..broker import fleet
 from ..broker.commands import Command
 from ..broker.interface import COMMAND_TIMEOUT_S, Executor, blocking_timeout_s
+from ..service.watchdog import PROMPT, Pace
 from ..wire.deployment import VersionRecord
 from ..wire.errors import ErrorBody, ServerError
 from ..wire.keys import ModelKeys
@@ -159,7 +160,8 @@ class Worker:
     def make_intake(self, keys: ModelKeys, over: threading.Event) -> Intake:
         """What takes entries of one model until told to stop; for a thread of its own."""
         executor = self.connect("take", blocking_timeout_s(BELL_TIMEOUT_S))
-        loop = self.context.watchdog.watch(f"intake {keys.model}", BELL_TIMEOUT_S)
+        pace = Pace(back_off=PROMPT)
+        loop = self.context.watchdog.watch(f"intake {keys.model}", BELL_TIMEOUT_S, pace)
         return Intake(self, keys, executor, over, loop, self.context.faults)
 
     def offer(self, model: str, *, wait: bool) -> Offer:
