@@ -157,16 +157,20 @@ class Heart:
             self._set_aside.discard(keys.model)
 
     def _beat(self, keys: ModelKeys, announcement: Announcement, began_ms: float) -> None:
-        if keys not in self._joined:
-            is_alive = self._join(keys, announcement)
-        else:
-            is_alive = self._move(keys, announcement, began_ms) or self._is_back(keys, announcement)
-        if is_alive:
-            self._joined.add(keys)
-            self._models.add(keys.model)
-            self._beaten_ms[keys] = began_ms
-        elif self._executor.run(fleet.is_deployed(keys)):
-            self.fenced.set()
+        if not self._is_alive(keys, announcement, began_ms):
+            if not self._executor.run(fleet.is_deployed(keys)):
+                return  # undeployed, or lost until routers put it back
+            if not self._is_back(keys, announcement):
+                self.fenced.set()
+                return
+        self._joined.add(keys)
+        self._models.add(keys.model)
+        self._beaten_ms[keys] = began_ms
+
+    def _is_alive(self, keys: ModelKeys, announcement: Announcement, began_ms: float) -> bool:
+        if keys in self._joined:
+            return self._move(keys, announcement, began_ms)
+        return self._join(keys, announcement)
 
     def _join(self, keys: ModelKeys, announcement: Announcement) -> bool:
         return self._executor.run(fleet.join(keys, self._worker, self._ttl_ms, announcement))
@@ -184,13 +188,12 @@ class Heart:
 
     def _is_safe(self, keys: ModelKeys) -> bool:
         """Whether no peer can have buried us: they do once they saw no beat for a whole lease."""
-        return self._clock.monotonic_ms() <= self._beaten_ms[keys] + self._safe_ms
+        beaten_ms = self._beaten_ms.get(keys)
+        return beaten_ms is not None and self._clock.monotonic_ms() <= beaten_ms + self._safe_ms
 
     def _is_back(self, keys: ModelKeys, announcement: Announcement) -> bool:
         """Whether a name that is gone was no peer's to bury, and was entered again."""
-        if not self._is_safe(keys) or not self._executor.run(fleet.is_deployed(keys)):
-            return False
-        if not self._join(keys, announcement):
+        if not self._is_safe(keys) or not self._join(keys, announcement):
             return False
         self._events.emit("worker.rejoined", worker=self._worker, model=keys.model)
         return True

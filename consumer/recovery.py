@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 from ..broker import fleet, requests
 from ..broker.commands import Command
-from ..broker.errors import FencedError
+from ..broker.errors import FencedError, StaleRecordError
 from ..broker.interface import Executor
 from ..broker.requests import Recovered
 from ..service.steps import Steps, settled
-from ..wire.deployment import Deployment
+from ..wire.deployment import Deployment, Stamp
 from ..wire.errors import ErrorBody, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.liveness import LivenessWatch
@@ -50,6 +50,9 @@ class Heir(Protocol):
 
     def doubt(self) -> None:
         """An answer was lost that may have handed entries to us."""
+
+    def reread(self, model: str, stamp: Stamp) -> None:
+        """Take nothing over of a model before its deploy record was read again."""
 
     def room_for_lost(self, lane: Lane) -> int:
         """Rows that the lane may take over now."""
@@ -99,7 +102,7 @@ class Recovery:
         try:
             peers, lost = self.look(list(deployments))
             for model, gone in lost.items():
-                take_over = partial(self._take_over_model, deployments[model], lanes, gone)
+                take_over = partial(self._recover_model, deployments[model], lanes, gone)
                 if not self._steps.run("recover", model, take_over):
                     self._heir.doubt()  # what was claimed before the error is not held
         except FencedError:
@@ -146,10 +149,20 @@ class Recovery:
                 self._context.events.emit("worker.buried", worker=worker, model=key.model)
         return len({worker for _, worker in counters}), gone
 
-    def _take_over_model(
+    def _recover_model(
         self, deployment: Deployment, lanes: Sequence[Lane], lost: Sequence[str]
     ) -> bool:
-        """Take over what lost workers of a model had taken, as far as there is room; True."""
+        """Do a round for one model; True."""
+        try:
+            self._take_over_model(deployment, lanes, lost)
+        except StaleRecordError:
+            self._heir.reread(deployment.model, deployment.stamp)
+        return True
+
+    def _take_over_model(
+        self, deployment: Deployment, lanes: Sequence[Lane], lost: Sequence[str]
+    ) -> None:
+        """Take over what lost workers of a model had taken, as far as there is room."""
         keys = ModelKeys(self._namespace, deployment.model)
         streams = [
             stream
@@ -159,18 +172,17 @@ class Recovery:
         for gone in lost:
             for lane in lanes:
                 if lane.model == deployment.model:
-                    self._take_over_lane(keys, lane, gone)
+                    self._take_over_lane(keys, deployment.stamp, lane, gone)
             self._context.faults.reach("worker.before_retire")
             if self._executor.run(fleet.retire(keys, gone, streams)):
                 self._context.events.emit("worker.forgotten", worker=gone, model=keys.model)
-        return True
 
-    def _take_over_lane(self, keys: ModelKeys, lane: Lane, gone: str) -> None:
+    def _take_over_lane(self, keys: ModelKeys, stamp: Stamp, lane: Lane, gone: str) -> None:
         for stream in fleet.queue_streams(keys, lane.record):
             room = self._heir.room_for_lost(lane)
             if room <= 0:
                 return
-            command = requests.recover(keys, self._heir.name, gone, stream, room)
+            command = requests.recover(keys, self._heir.name, stamp, gone, stream, room)
             entries = [
                 entry
                 for found in self._executor.run(command)

@@ -61,7 +61,7 @@ class Mending:
 
     def _enlist(self, executor: Executor, models: Sequence[str]) -> None:
         namespace = self._known[models[0]].keys.namespace
-        executor.run(fleet.enlist_models(namespace, *models))
+        executor.run(fleet.enlist_models(namespace, models))
 
     def _mend(self, executor: Executor, model: ModelView, *, is_told: bool) -> int | None:
         """What was made of a model; None where nothing can be, or is to be."""

@@ -9,7 +9,7 @@ from os import getpid
 from random import Random
 from secrets import token_hex
 
-from ..broker.errors import NoGroupError
+from ..broker.errors import NoGroupError, StaleRecordError
 from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor, blocking_timeout_s
 from ..broker.redis_broker import RedisBroker
 from ..service.clock import Clock
@@ -28,6 +28,7 @@ from ..wire.keys import ModelKeys
 from .admission import Situation
 from .mending import Mending
 from .pace import Pace
+from .presence import Presence
 from .pump import BLOCK_MS, STREAMS_MAX, Pump, PumpDesk, PumpStep
 from .sweeping import answer_abandoned, promote_ripe, remove_buckets, sweep_overdue
 from .view import FleetView, ModelView, UnservedWatch, read_model, read_view
@@ -37,6 +38,8 @@ _BLOCK_S = BLOCK_MS / 1000
 _DEAD_ROUTER_IDLE_MS = 3_000
 _CLAIM_MS = 500
 _PRUNE_MS = 10_000
+# Until the keeper has looked at a record that is not there.
+_LEFT_PAUSE_S = 0.1
 _SWEEP_MS = 100
 # Looks at the fleet that lie further apart than so many, and a slow look, were interrupted.
 _CONTACT_REFRESHES = 2
@@ -85,6 +88,7 @@ class RouterProgram:
         self._watch = UnservedWatch(
             settings.no_worker_ms, _CONTACT_REFRESHES * settings.refresh_ms + _SLOW_LOOK_MS
         )
+        self._presence = Presence(settings.namespace, self._name, settings.refresh_ms)
         self._pumps: dict[PumpGroup, tuple[Thread, threading.Event]] = {}
         self._refresh_now = threading.Event()
         self._failure: BaseException | None = None
@@ -114,6 +118,7 @@ class RouterProgram:
                     stop.wait(_SWEEP_MS / 1000)
         finally:
             self.stop_pumps()
+            self._withdraw(executor)
             executor.close()
         self._events.emit("router.stopped")
         if self._failure is not None:
@@ -164,7 +169,7 @@ class RouterProgram:
 
     def _sweep(self, executor: Executor, model: ModelView) -> None:
         self._faults.reach("router.before_sweep")
-        sweep_overdue(executor, model)
+        sweep_overdue(executor, model, self._report_dropped)
 
     def _announce(self, on_ready: Callable[[dict[str, object]], None]) -> None:
         self._is_ready = True
@@ -174,7 +179,13 @@ class RouterProgram:
     def _for_each_model(self, step: str, action: Callable[[ModelView], object]) -> None:
         """Do something for every model; what is wrong with one concerns no other."""
         for name, model in self._view.models.items():
-            self._apart.run(step, name, partial(action, model))
+            self._apart.run(step, name, partial(self._act, action, model))
+
+    def _act(self, action: Callable[[ModelView], object], model: ModelView) -> None:
+        try:
+            action(model)
+        except StaleRecordError:
+            self._refresh_now.set()
 
     def _remove_buckets(self, executor: Executor) -> None:
         for name, model in self._view.models.items():
@@ -200,6 +211,16 @@ class RouterProgram:
         self._take_over(view)
         self._match_pumps(stop)
         self._has_looked = True
+        stamps = {name: model.deployment.stamp for name, model in view.models.items()}
+        steps.run("presence", "", partial(self._presence.announce, executor, stamps))
+
+    def _withdraw(self, executor: Executor) -> None:
+        if self._watchdog.outage.is_on:
+            return  # nobody is told, and a stop must not wait for it
+        try:
+            self._presence.withdraw(executor)
+        except ServerError as error:
+            self._watchdog.outage.begins(error)
 
     def _accepted(self, keys: ModelKeys) -> int:
         """Requests of a model that this router has accepted so far."""
@@ -397,7 +418,7 @@ class PumpLoop:
             self._loop.broke()
             return self._loop.delay_s()
         self._loop.worked()
-        return 0.0
+        return _LEFT_PAUSE_S if self._pump.has_left else 0.0
 
     def _claim_if_due(self) -> None:
         now_ms = self._program.clock.monotonic_ms()

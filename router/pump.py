@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 
 from ..broker import claiming, fleet, requests
-from ..broker.errors import NoGroupError, UnusableKeyError
+from ..broker.errors import NoGroupError, StaleRecordError, UnusableKeyError
 from ..broker.interface import Executor
 from ..broker.requests import Accepted, AcceptItem, Entry
 from ..service.fault_points import FaultPoints
@@ -39,7 +39,7 @@ class PumpDesk:
 
     Attributes:
         situation: gives the present situation of the model; None once it is not deployed.
-        refresh: reads the deploy record anew, and gives the situation by it.
+        refresh: reads the model's deploy record anew, and gives the situation by it.
         dropped: told how many entries of which kind nobody could be answered for.
         failed: told of an error that nobody foresaw, for which an entry was passed over.
         ahead: told the tenant and id of an entry whose id lies ahead of the server's clock.
@@ -67,8 +67,11 @@ class PumpStep:
         self._desk = desk
         self.opened = 0  # written by the pump's thread, read by the keeper
 
-    def handle(self, tenant: str, entries: Sequence[Entry]) -> None:
+    def handle(self, tenant: str, entries: Sequence[Entry]) -> bool:
         """Accept, refuse or drop each entry; one that makes us fail is answered `internal`.
+
+        Returns whether all are ended; else some stay pending, since their deploy record is not
+        there, or changes faster than it can be read.
 
         Raises:
             ServerError: the server failed; what was not finished stays pending for the next pass.
@@ -77,45 +80,51 @@ class PumpStep:
         try:
             for takes_back, some in _cut(entries):
                 self._desk.faults.reach("router.after_read")
-                if takes_back:
-                    self._cancel(tenant, some)
-                else:
-                    self._handle_some(tenant, some)
+                handle = self._cancel if takes_back else self._handle_some
+                if not handle(tenant, some):
+                    return False  # and what comes after would not be either
                 done += len(some)
         except ServerError:
             raise
         except Exception as error:  # noqa: BLE001 - a fault of ours, which concerns one entry
-            self._handle_apart(tenant, entries[done:], error)
+            return self._handle_apart(tenant, entries[done:], error)
+        return True
 
-    def _handle_apart(self, tenant: str, entries: Sequence[Entry], error: Exception) -> None:
+    def _handle_apart(self, tenant: str, entries: Sequence[Entry], error: Exception) -> bool:
         """One of these entries, the first of them if it is alone, has made us fail.
 
         What of them was finished is so for good: accepting twice does no harm.
         """
         if len(entries) > 1:
-            for entry in entries:
-                self.handle(tenant, [entry])
-            return
+            return all(self.handle(tenant, [entry]) for entry in entries)
         self._desk.failed(error)
-        for entry_id, flat in entries:
-            self._pass_over(tenant, entry_id, flat or ())
+        return all(self._pass_over(tenant, entry_id, flat or ()) for entry_id, flat in entries)
 
-    def _pass_over(self, tenant: str, entry_id: bytes, flat: Sequence[bytes]) -> None:
+    def _pass_over(self, tenant: str, entry_id: bytes, flat: Sequence[bytes]) -> bool:
         """Answer an entry `internal` by as little code as can be, and end it."""
+        situation = self._desk.situation()
+        if situation is None:
+            return False
         stream = self._keys.ingress(tenant)
         request_id = None if b"cancel" in flat else find_id(flat)
         if request_id is None:
             self._executor.run_all(requests.drop_ingress(stream, [entry_id]))
-            return
+            return True
         envelope = Envelope(id=request_id, tenant=tenant, accept=JSON, model=self._keys.model)
         item = refuse(entry_id, envelope, _INTERNAL)
-        self._executor.run(requests.accept(self._keys, stream, 0, [item]))
+        stamp = situation.model.deployment.stamp
+        try:
+            self._executor.run(requests.accept(self._keys, stream, stamp, 0, [item]))
+        except StaleRecordError:
+            self._desk.refresh()  # the next pass finds it pending
+            return False
+        return True
 
-    def _cancel(self, tenant: str, entries: Sequence[Entry]) -> None:
+    def _cancel(self, tenant: str, entries: Sequence[Entry]) -> bool:
         """Answer `cancelled` for what is open; an id that is not leaves no trace."""
         situation = self._desk.situation()
         if situation is None:
-            return
+            return False
         named = [(request_id, flat) for _, flat in entries if (request_id := _cancelled(flat))]
         envelopes = [
             envelope_of(request_id, tenant, self._keys.model, flat or ())
@@ -124,30 +133,27 @@ class PumpStep:
         end_requests(self._executor, situation.model, envelopes, CANCELLED)
         stream = self._keys.ingress(tenant)
         self._executor.run_all(requests.drop_ingress(stream, [entry_id for entry_id, _ in entries]))
+        return True
 
-    def _handle_some(self, tenant: str, entries: Sequence[Entry]) -> None:
+    def _handle_some(self, tenant: str, entries: Sequence[Entry]) -> bool:
         situation = self._desk.situation()
         for _ in range(_STALE_TRIES):
             if situation is None:
-                return
+                return False
             items = self._admit_all(tenant, entries, situation)
             outcomes = self._accept(tenant, items, situation)
             opened = outcomes.count(Accepted.OK)
             self.opened += opened
             if opened == len(items):
-                return
+                return True
             self._report_ahead(tenant, items, outcomes)
-            self._refuse_late(tenant, items, outcomes, situation)
-            stale = {
-                item.entry_id
-                for item, outcome in zip(items, outcomes, strict=True)
-                if outcome is Accepted.STALE
-            }
+            stale = _stale_among(items, outcomes)
+            stale |= self._refuse_late(tenant, items, outcomes, situation)
             if not stale:
-                return
+                return True
             entries = [entry for entry in entries if entry[0] in stale]
             situation = self._desk.refresh()
-        self._refuse_all(tenant, entries, ErrorKind.UNAVAILABLE, "the model is being redeployed")
+        return situation is not None and self._refuse_all(tenant, entries, situation)
 
     def _admit_all(
         self, tenant: str, entries: Sequence[Entry], situation: Situation
@@ -174,8 +180,13 @@ class PumpStep:
             return []
         limits = situation.model.deployment.limits
         stream = self._keys.ingress(tenant)
+        stamp = situation.model.deployment.stamp
         self._desk.faults.reach("router.before_accept")
-        _, outcomes = self._executor.run(requests.accept(self._keys, stream, limits.backlog, items))
+        command = requests.accept(self._keys, stream, stamp, limits.backlog, items)
+        try:
+            _, outcomes = self._executor.run(command)
+        except StaleRecordError:
+            return [Accepted.STALE] * len(items)
         self._desk.faults.reach("router.after_accept")
         return outcomes
 
@@ -193,30 +204,30 @@ class PumpStep:
         items: Sequence[AcceptItem],
         outcomes: Sequence[Accepted],
         situation: Situation,
-    ) -> None:
-        """Refuse what the server would not open, which is known only now."""
+    ) -> set[bytes]:
+        """Refuse what the server would not open, which is known only now; entries left for now."""
         late = [
             refuse(item.entry_id, self._envelope(item), _reason(outcome, situation))
             for item, outcome in zip(items, outcomes, strict=True)
             if outcome in _REFUSALS
         ]
-        self._accept(tenant, late, situation)
+        return _stale_among(late, self._accept(tenant, late, situation))
 
     def _envelope(self, item: AcceptItem) -> Envelope:
         return envelope_of(item.request_id, item.tenant, self._keys.model, item.fields)
 
-    def _refuse_all(
-        self, tenant: str, entries: Iterable[Entry], kind: ErrorKind, message: str
-    ) -> None:
-        situation = self._desk.situation()
-        if situation is None:
-            return
-        error = ErrorBody(kind, message, retry_after_ms=situation.retry_after_ms)
-        items = self._admit_all(tenant, list(entries), situation)
+    def _refuse_all(self, tenant: str, entries: Sequence[Entry], situation: Situation) -> bool:
+        what, retry_after_ms = "the model is being redeployed", situation.retry_after_ms
+        error = ErrorBody(ErrorKind.UNAVAILABLE, what, retry_after_ms=retry_after_ms)
+        items = self._admit_all(tenant, entries, situation)
         refused = [refuse(item.entry_id, self._envelope(item), error) for item in items]
-        if refused:
-            stream = self._keys.ingress(tenant)
-            self._executor.run(requests.accept(self._keys, stream, 0, refused))
+        return not _stale_among(refused, self._accept(tenant, refused, situation))
+
+
+def _stale_among(items: Sequence[AcceptItem], outcomes: Sequence[Accepted]) -> set[bytes]:
+    """Entries whose items were made by a deploy record that is another by now."""
+    pairs = zip(items, outcomes, strict=True)
+    return {item.entry_id for item, outcome in pairs if outcome is Accepted.STALE}
 
 
 _INTERNAL = ErrorBody(ErrorKind.INTERNAL, "the router failed on this request", retry_after_ms=1000)
@@ -266,8 +277,8 @@ class Pump:
         streams = self._usable
         try:
             if self._unfinished:
-                self._handle_pending(streams)
                 self._unfinished = False
+                self._handle_pending(streams)
             return self._handle(self._read(streams))
         except (NoGroupError, UnusableKeyError):
             self._unfinished = True
@@ -278,6 +289,11 @@ class Pump:
         except Exception:
             self._unfinished = True
             raise
+
+    @property
+    def has_left(self) -> bool:
+        """Whether entries are pending for us, which the next pass handles again."""
+        return self._unfinished
 
     def _look_over(self) -> None:
         """Find the streams that can be read; one that cannot must not keep the others waiting.
@@ -344,7 +360,7 @@ class Pump:
                 command = claiming.claim_ingress(stream, self._router, idle_ms, _READ_COUNT, after)
                 entries, after = self._reader.run(command)
                 claimed += len(entries)
-                self._step.handle(self._tenant_of[stream], entries)
+                self._pass_on(stream, entries)
         return claimed
 
     def prune(self) -> None:
@@ -357,8 +373,12 @@ class Pump:
         count = 0
         for stream, entries in streams:
             count += len(entries)
-            self._step.handle(self._tenant_of[stream], entries)
+            self._pass_on(stream, entries)
         return count
+
+    def _pass_on(self, stream: str, entries: Sequence[Entry]) -> None:
+        if not self._step.handle(self._tenant_of[stream], entries):
+            self._unfinished = True
 
 
 def _count(streams: Sequence[tuple[str, Sequence[Entry]]]) -> int:

@@ -17,7 +17,9 @@
 -- RESULT how many keys and groups were made; -1 where the record had to be made as well;
 --       -2 where the mark is there; the error WRONGTYPE where a key is of a foreign kind, after
 --       all others were mended
-local tenants, foreign = tonumber(ARGV[3]), nil
+-- part: epoch
+-- part: portions
+local tenants, made, foreign = tonumber(ARGV[3]), 0, nil
 
 local function known_there(nonce)
   return tonumber(string.match(nonce or '', '^restored:(%d+):'))
@@ -29,18 +31,17 @@ local there = known_there(found[3])
 local restores = not found[1] or (there and there < known_there(ARGV[2]))
 if not restores and (found[2] or '0') ~= ARGV[1] then return 0 end
 if restores then
-  local epoch = math.max(tonumber(ARGV[1]), tonumber(found[2] or 0) or 0) + 1
   redis.call('DEL', KEYS[1])
-  redis.call('HSET', KEYS[1], unpack(ARGV, 4 + tenants))
-  redis.call('HSET', KEYS[1], 'nonce', ARGV[2], 'epoch', string.format('%d', epoch))
+  in_portions('HSET', KEYS[1], ARGV, 4 + tenants, #ARGV)
+  redis.call('HSET', KEYS[1], 'nonce', ARGV[2])
+  next_epoch(KEYS[1])
 end
-local made = 0
 if tenants > 0 then
-  local listed = redis.pcall('SCARD', KEYS[2])
-  if type(listed) ~= 'number' then
+  local members = redis.pcall('SCARD', KEYS[2])
+  if type(members) ~= 'number' then
     foreign = KEYS[2]
-  elseif listed == 0 or restores then
-    redis.call('SADD', KEYS[2], unpack(ARGV, 4, 3 + tenants))
+  elseif members == 0 or restores then
+    in_portions('SADD', KEYS[2], ARGV, 4, 3 + tenants)
     made = made + 1
   end
 end
@@ -58,5 +59,5 @@ for i = 4, #KEYS do
     end
   end
 end
-if foreign then return redis.error_reply('WRONGTYPE of ' .. foreign) end
+if foreign then return redis.error_reply('WRONGTYPE ' .. foreign .. ' is of a foreign kind') end
 return restores and -1 or made

@@ -26,7 +26,7 @@ def wire(redis_server, namespace):
     with broker.connect("test") as executor:
         streams = fleet.queue_streams(keys, RECORD)
         executor.run(fleet.deploy(keys, RECORD, streams, "n", [TENANT]))
-        executor.run(fleet.enlist_models(namespace, "m"))
+        executor.run(fleet.enlist_model(namespace, "m"))
         yield Wire(broker, executor, keys)
 
 

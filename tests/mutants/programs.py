@@ -11,6 +11,7 @@ PUMP = "tests/unit/router/test_pump.py"
 OUTAGE = "tests/unit/service/test_outage.py"
 MENDING = "tests/unit/router/test_mending.py"
 APART = "tests/unit/router/test_apart.py"
+INTAKE = "tests/unit/consumer/test_intake.py"
 BATCHER = "tests/unit/consumer/test_batcher.py"
 
 PROGRAM_MUTANTS = [
@@ -42,16 +43,16 @@ PROGRAM_MUTANTS = [
         name="the heart goes on after it was fenced",
         breaks="a buried worker starts nothing more",
         path="consumer/heart.py",
-        before="            self.fenced.set()\n",
-        after="            pass\n",
+        before="                self.fenced.set()\n                return\n",
+        after="                return\n",
         tests=(f"{HEART}::test_a_buried_worker_stops_and_its_name_does_not_come_back",),
     ),
     Mutant(
         name="a name that may be buried enters again",
         breaks="a buried worker starts over as another",
         path="consumer/heart.py",
-        before="        if not self._is_safe(keys) or not self._executor",
-        after="        if not self._executor",
+        before="        if not self._is_safe(keys) or not self._join(",
+        after="        if not self._join(",
         tests=(f"{HEART}::test_who_may_have_been_buried_does_not_enter_again",),
     ),
     Mutant(
@@ -82,7 +83,7 @@ PROGRAM_MUTANTS = [
         name="an entry that was passed over stays",
         breaks="an entry that makes a router fail is answered once, and ended",
         path="router/pump.py",
-        before="            self._handle_apart(tenant, entries[done:], error)\n",
+        before="            return self._handle_apart(tenant, entries[done:], error)\n",
         after="            self._desk.failed(error)\n",
         tests=(f"{APART}::test_an_entry_that_makes_the_router_fail_is_answered_and_passed_over",),
     ),
@@ -139,6 +140,22 @@ PROGRAM_MUTANTS = [
         before="            while after is not None:\n",
         after="            if after is not None:\n",
         tests=(f"{PUMP}::test_what_a_dead_router_had_read_is_found_behind_what_is_fresh",),
+    ),
+    Mutant(
+        name="what is left for lack of a record is forgotten",
+        breaks="an entry that met no record waits for it",
+        path="router/pump.py",
+        before="        if not self._step.handle(self._tenant_of[stream], entries):\n",
+        after="        if self._step.handle(self._tenant_of[stream], entries) is None:\n",
+        tests=(f"{PUMP}::test_entries_of_a_model_whose_record_is_gone_wait_for_it",),
+    ),
+    Mutant(
+        name="an old record is no reason to read it again",
+        breaks="a worker takes nothing before its keeper has read the record again",
+        path="consumer/intake.py",
+        before="            self._desk.reread(self._keys.model, offer.stamp)\n",
+        after="",
+        tests=(f"{INTAKE}::test_by_an_old_record_nothing_is_taken_before_it_was_read_again",),
     ),
     Mutant(
         name="suspects run beside others",

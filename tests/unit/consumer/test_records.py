@@ -27,7 +27,7 @@ def watch():
 def wire(watch):
     with wired(MemoryBroker(MemoryServer(watch.clock)), NS) as found:
         found.run(fleet.deploy(OTHER, RECORD, fleet.queue_streams(OTHER, RECORD), "n", [TENANT]))
-        found.run(fleet.enlist_models(NS, "m", "other"))
+        found.run(fleet.enlist_models(NS, ["m", "other"]))
         yield found
 
 

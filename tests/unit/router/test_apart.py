@@ -57,7 +57,7 @@ def wire(clock):
     with wired(MemoryBroker(MemoryServer(clock)), NS) as found:
         streams = fleet.queue_streams(HURT, RECORD)
         found.run(fleet.deploy(HURT, RECORD, streams, "n", [TENANT]))
-        found.run(fleet.enlist_models(NS, "a", "m"))
+        found.run(fleet.enlist_models(NS, ["a", "m"]))
         yield found
 
 
@@ -143,10 +143,10 @@ def test_another_router_becomes_ready_although_tenants_were_lost(wire, clock):
 def test_what_fails_for_one_model_does_not_keep_another_from_its_deadlines(
     wire, clock, router, monkeypatch, error
 ):
-    def sweep(executor, model):
+    def sweep(executor, model, dropped):
         if model.keys == HURT:
             raise error
-        return sweep_overdue(executor, model)
+        return sweep_overdue(executor, model, dropped)
 
     monkeypatch.setattr(program_module, "sweep_overdue", sweep)
     open_overdue(wire, clock)

@@ -49,7 +49,7 @@ def wire(clock):
     with wired(MemoryBroker(MemoryServer(clock)), NS) as found:
         streams = fleet.queue_streams(OTHER, RECORD)
         found.run(fleet.deploy(OTHER, RECORD, streams, "n", [TENANT, ACME]))
-        found.run(fleet.enlist_models(NS, "m", "other"))
+        found.run(fleet.enlist_models(NS, ["m", "other"]))
         yield found
 
 
