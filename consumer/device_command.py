@@ -46,6 +46,8 @@ def module_command(python: Path, module: str) -> list[str]:
 def _flags(settings: Settings, sources: Path | None) -> list[str]:
     flags = ["--log-level", settings.log_level, "--log-format", settings.log_format]
     flags += ["--allow-code", settings.allow_code]
+    if not settings.shares_store:
+        flags += ["--own-store"]
     if settings.cache:
         flags += ["--cache", settings.cache]
     return flags if sources is None else [*flags, "--sources", str(sources)]

@@ -16,7 +16,7 @@ class Interpreters:
     """Finds the interpreters of environments; one that was found fit is not looked at again."""
 
     def __init__(self, cache: str) -> None:
-        self._cache = Path(cache) if cache else default_cache()
+        self._cache = cache
         self._fit: dict[str, Path] = {}
 
     def find(self, environment: str, version: str) -> tuple[Path | None, str]:
@@ -30,7 +30,8 @@ class Interpreters:
         if known is not None and known.exists():
             return known, ""
         try:
-            python = python_of(environment, self._cache, version)
+            cache = Path(self._cache) if self._cache else default_cache()
+            python = python_of(environment, cache, version)
         except StoreError as error:
             return None, str(error)
         reason = _why_unfit(python)

@@ -12,6 +12,7 @@ import orjson
 from ..broker import fleet
 from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor
 from ..broker.redis_broker import RedisBroker
+from ..broker.rights import WORKER, require_rights
 from ..service.clock import Clock
 from ..service.events import Events
 from ..service.fault_points import FaultPoints
@@ -229,6 +230,9 @@ class Keeper:
                 loop.passed()
 
     def _refresh(self, executor: Executor) -> None:
+        if not self._has_looked:
+            namespace, example = self._context.settings.namespace, self._records.example
+            require_rights(executor, WORKER, namespace, example)
         self._worker.measure_server_offset(executor)
         deployments = self._records.read(executor, self._worker.now_ms())
         self._match_lanes(deployments)

@@ -32,6 +32,11 @@ class DeployRecords:
         self._unreadable: dict[str, str] = {}  # records that were reported
         self.known: Mapping[str, Deployment] = {}  # replaced, never changed
 
+    @property
+    def example(self) -> str:
+        """A name that a model may have: a worker may have rights to such models alone."""
+        return self._patterns[0].replace("*", "x").replace("?", "x")
+
     def read(self, executor: Executor, now_ms: float) -> Mapping[str, Deployment]:
         """What is in force now, by model.
 

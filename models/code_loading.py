@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ..service.regular_files import open_regular
 from ..wire.errors import StoreError
 from .code import CodeKind, ModelCode
 from .files import FileEntry, copy_checked, is_intact, silent, write_durably
@@ -136,7 +137,8 @@ class _CheckedSource(SourceLoader):
         Raises:
             StoreError: it differs from the manifest.
         """
-        raw = self._path.read_bytes()
+        with open_regular(self._path) as file:
+            raw = file.read(self._entry.size_bytes + 1)
         if FileEntry(hashlib.sha256(raw).hexdigest(), len(raw)) != self._entry:
             raise StoreError(f"{self._path.name} differs from its manifest")
         return raw
@@ -211,7 +213,7 @@ def _kept_wheel(source: Path, entry: FileEntry, cache: Path) -> Path:
     kept.unlink(missing_ok=True)
 
     def write(target: Any) -> None:
-        with source.open("rb") as stream:
+        with open_regular(source) as stream:
             copy_checked(source.name, stream, target, entry, silent)
 
     write_durably(kept, write)

@@ -53,10 +53,8 @@ def candidate_of_file(path: Path, wishes: Wishes) -> Iterator[Candidate]:
         )
 
 
-def candidate_of_store(settings: Settings, model: str, version: str | None) -> Candidate:
-    """A version of the store, the newest one for None; its own user may run it here."""
-    store = Store(settings.store)
-    manifest = store.manifest(model, version or store.newest(model))
+def candidate_of_store(settings: Settings, manifest: Manifest) -> Candidate:
+    """A version of the store; its own user may run it here."""
     allow_code = settings.allow_code or "own"
     return Candidate(manifest=manifest, store=settings.store, allow_code=allow_code)
 

@@ -13,8 +13,9 @@ from typing import Any, Literal, NoReturn, Self, Unpack, overload
 
 from ..broker import requests
 from ..broker.commands import Command
-from ..broker.errors import UnreachableError
+from ..broker.errors import DeniedError, UnreachableError, named
 from ..broker.interface import Broker
+from ..broker.looping import head_of
 from ..wire.errors import BatchfleetError, ErrorKind, ProtocolError, RequestError, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.names import require_name
@@ -225,10 +226,14 @@ class AsyncClient:
         """The answer if it is there, else None; does not wait. Errors are those of `result`."""
         known = as_handle(handle)
         keys = self._keys_of(known)
-        status, raw = await self._read(
-            requests.tombstone(keys, self._tenant, known.id),
-            requests.reply(keys, self._tenant, known.id),
+        status, raw = await self._executor.run_each(
+            [
+                requests.tombstone(keys, self._tenant, known.id),
+                requests.reply(keys, self._tenant, known.id),
+            ]
         )
+        # As the waiter does: without a right to the tombstone, a reply that is gone is not noticed.
+        status, raw = None if isinstance(status, DeniedError) else _checked(status), _checked(raw)
         if raw is not None:
             return await self._hand_over(keys, _decode(raw, known.id))
         if status is not None:
@@ -355,7 +360,7 @@ class AsyncClient:
             raise await self._not_added(entry) from None
         self._waiter.renew(wait, within_s)
         if not wait.future.done():
-            await self._recovery.wait_for(answer, within_s)
+            await self._recovery.wait_for(named(answer, head_of(entry.add)), within_s)
             await self._add(entry, within_s)
         return await wait.future
 
@@ -374,10 +379,7 @@ class AsyncClient:
         if isinstance(answers[0], UnreachableError) and self._executor.was_reachable:
             # The server may have cut an idle connection while this loop was busy elsewhere.
             answers = await self._executor.run_each(commands)
-        for answer in answers:
-            if isinstance(answer, ServerError):
-                raise answer
-        return answers
+        return [_checked(answer) for answer in answers]
 
     async def _hand_over(self, keys: ModelKeys, reply: Reply) -> Result:
         if reply.outputs_at is not None:
@@ -409,6 +411,12 @@ class AsyncClient:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def _checked(answer: Any) -> Any:
+    if isinstance(answer, ServerError):
+        raise answer
+    return answer
 
 
 def _decode(raw: bytes, request_id: str) -> Reply:

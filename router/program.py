@@ -12,6 +12,7 @@ from secrets import token_hex
 from ..broker.errors import NoGroupError, StaleRecordError
 from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor, blocking_timeout_s
 from ..broker.redis_broker import RedisBroker
+from ..broker.rights import ROUTER, require_rights
 from ..service.clock import Clock
 from ..service.events import Events
 from ..service.fault_points import FaultPoints
@@ -146,6 +147,8 @@ class RouterProgram:
         is_due = now_ms >= self._next_refresh_ms or self._refresh_now.is_set()
         steps.begin()
         try:
+            if not self._has_looked:
+                require_rights(executor, ROUTER, self._settings.namespace)
             if is_due:
                 self._refresh_now.clear()
                 steps.run("refresh", "", lambda: self._refresh(executor, stop))

@@ -7,6 +7,7 @@ environment. What an operator sets for a whole fleet is in the deploy record ins
 """
 
 import difflib
+import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -19,6 +20,8 @@ from ..wire.errors import SettingsError
 from ..wire.names import RULE, is_name, shown
 from ..wire.numbers import Range, shown_value
 from .logs import LOG_FORMATS, LOG_LEVELS
+from .ownership import foreign_hand
+from .regular_files import read_regular
 
 VARIABLE_PREFIX = "BATCHFLEET_"
 CONFIG_VARIABLE = "BATCHFLEET_CONFIG"
@@ -29,6 +32,7 @@ _OTHER_VARIABLES = re.compile(
 )
 OWN_CODE = "own"
 _DURATION_MS_MAX = 86_400_000
+_FILE_BYTES_MAX = 1_000_000
 _REDIS_URL = re.compile(r"(rediss?://[^/\s]+|unix://[^/\s]*/)\S*")
 _DATABASE = re.compile(r"[0-9]{0,9}")
 PORT = Range(1, 65_535)
@@ -58,7 +62,7 @@ def redis_url_fault(value: str) -> str:
     if not value:
         return ""
     if not _REDIS_URL.fullmatch(value):
-        return "must start with redis://host, rediss://host or unix:///path"
+        return "must start with redis://host, rediss://host or unix:///path, %20 for a blank in it"
     try:
         parts = urlsplit(value)
         port = parts.port
@@ -166,6 +170,13 @@ class Settings:
     store: str = _row(
         "./store", "where the models lie: a folder or an fsspec URL", "consumer", "up"
     )
+    shared_store: str = _row(
+        "",
+        "a store that others may write to and that is used all the same: its path as in `store`",
+        "consumer",
+        "up",
+        rule=_anything,
+    )
     models: str = _row(
         "*", "which deployed models a worker takes, as 'a,ocr-*'", "consumer", "up", rule=_patterns
     )
@@ -217,6 +228,12 @@ class Settings:
     workers: int = _row(1, "how many workers `up` starts", "up", rule=Range(0, 256))
     log_level: str = _row("info", "least level that is logged", rule=_one_of(*LOG_LEVELS))
     log_format: str = _row("console", "how logs look on stderr", rule=_one_of(*LOG_FORMATS))
+
+    @property
+    def shares_store(self) -> bool:
+        """Whether the operator allowed this very store though others may write to it."""
+        same = Path(self.shared_store).resolve() == Path(self.store).resolve()
+        return same and bool(self.shared_store)
 
     def require_redis_url(self) -> str:
         """The server's URL.
@@ -297,14 +314,18 @@ def _config_file(environ: Mapping[str, str], config_path: Path | None) -> Path |
     if environ.get(CONFIG_VARIABLE):
         return Path(environ[CONFIG_VARIABLE])
     default = Path(CONFIG_FILE)
-    return default if default.is_file() else None
+    return default if os.path.lexists(default) else None
 
 
 def _from_file(path: Path | None, faults: list[str]) -> dict[str, _Given]:
     if path is None:
         return {}
+    # It may say whose code runs here, and where the server is.
+    if why := foreign_hand([path]):
+        faults.append(f"file {path} is not read: {why}")
+        return {}
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(read_regular(path, _FILE_BYTES_MAX).decode())
     except (OSError, ValueError, RecursionError) as error:  # no TOML, or numbers beyond all digits
         faults.append(f"file {path}: {error}")
         return {}

@@ -376,8 +376,13 @@ def prune(call: Call, keys: Keys, args: Args) -> Any:
     return gone
 
 
+def rights(_call: Call, _keys: Keys, _args: Args) -> list[int]:
+    """Which commands the user may not run: here, everybody may do everything."""
+    return []
+
+
 _FUNCTIONS: Sequence[ScriptFunction] = (
     join, beat, leave, inside, ring, bury, recover, retire,
-    deploy, offer, withdraw, configure, remove_bucket, undeploy, mend, prune,
+    deploy, offer, withdraw, configure, remove_bucket, undeploy, mend, prune, rights,
 )  # fmt: skip
 FLEET_SCRIPTS: Mapping[str, ScriptFunction] = {each.__name__: each for each in _FUNCTIONS}

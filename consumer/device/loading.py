@@ -45,11 +45,13 @@ class OpeningOptions:
         allow_code: the setting of that name.
         cache: a folder for copies; None is the default one.
         sources: a folder that a developer edits, see `CodePlace.shown_as`.
+        own_store: refuse what others may have written in a local store, data as well.
     """
 
     allow_code: str = ""
     cache: Path | None = None
     sources: Path | None = None
+    own_store: bool = False
 
 
 Opener = Callable[[Load], VersionFiles]

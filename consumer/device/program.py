@@ -53,7 +53,10 @@ def main(make_opener: Callable[[OpeningOptions], Opener]) -> NoReturn:
         sys.stdout.reconfigure(line_buffering=True)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     options = OpeningOptions(
-        allow_code=arguments.allow_code, cache=arguments.cache, sources=arguments.sources
+        allow_code=arguments.allow_code,
+        cache=arguments.cache,
+        sources=arguments.sources,
+        own_store=arguments.own_store,
     )
     _leave(_serve(arguments.fd, make_opener(options), logger))
 
@@ -66,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--log-format", choices=LOG_FORMATS, default="json")
     parser.add_argument("--allow-code", default="", help="as the setting of that name")
     parser.add_argument("--cache", type=Path, help="folder for copies of files")
+    parser.add_argument("--own-store", action="store_true", help="refuse what others can write")
     parser.add_argument("--sources", type=Path, help="folder whose files traces shall name")
     return parser
 

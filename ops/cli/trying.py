@@ -8,11 +8,13 @@ from typing import Any
 import click
 
 from ...consumer.device.trial import STAGES, Trial
+from ...models.store import Store
 from ...service.clock import SystemClock
 from ...wire.tensors import decode_columns
 from ..trying import Candidate, Question, candidate_of_file, candidate_of_store, try_candidate
 from .answers import describe_outputs, read_inputs
-from .options import LOGS, Loaded, examples, json_option, split_version, with_settings
+from .finding import find_version
+from .options import LOGS, Loaded, examples, json_option, with_settings
 from .output import print_json
 from .wishes import content_options, split_class, wishes_of
 
@@ -73,7 +75,8 @@ def _candidate(loaded: Loaded, source: str, given: dict[str, Any]) -> Iterator[C
         raise click.UsageError(
             "--limit and --file are for FILE.py; a version in the store has its own"
         )
-    yield candidate_of_store(loaded.settings, *split_version(source))
+    manifest = find_version(Store(loaded.settings.store), source)
+    yield candidate_of_store(loaded.settings, manifest)
 
 
 def _lines(name: str, trial: Trial, stage: str) -> Iterator[str]:

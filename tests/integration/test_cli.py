@@ -175,7 +175,10 @@ def test_models_are_imported_listed_and_shown(cli):
     assert "empty" in cli("models", "list").stdout
     cli("models", "import", "echo")
     cli("models", "import", "echo")
-    assert json.loads(cli("models", "list", "--json").stdout) == {"echo": ["1"]}
+    assert json.loads(cli("models", "list", "--json").stdout) == {
+        "models": {"echo": ["1"]},
+        "left_out": [],
+    }
     shown = json.loads(cli("models", "show", "echo/1", "--json").stdout)
     assert (shown["model"], shown["version"], shown["runtime"]) == ("echo", "1", "echo")
     assert "runtime" in cli("models", "show", "echo").stdout

@@ -13,6 +13,7 @@ MENDING = "tests/unit/router/test_mending.py"
 APART = "tests/unit/router/test_apart.py"
 INTAKE = "tests/unit/consumer/test_intake.py"
 BATCHER = "tests/unit/consumer/test_batcher.py"
+NEIGHBOURS = "tests/unit/consumer/test_device_neighbours.py"
 
 PROGRAM_MUTANTS = [
     Mutant(
@@ -225,5 +226,32 @@ PROGRAM_MUTANTS = [
         before="    return (0 if aged else row.level,",
         after="    return (row.level,",
         tests=(f"{BATCHER}::test_high_priority_goes_first_until_a_low_one_has_aged",),
+    ),
+    Mutant(
+        name="a batch of several kinds",
+        breaks="a neighbour never changes an answer",
+        path="consumer/dispatch.py",
+        before="            (held.entry.parameters, kind),\n",
+        after="            (held.entry.parameters, 0),\n",
+        tests=(
+            "tests/unit/consumer/test_core.py::"
+            "test_rows_of_several_kinds_run_one_kind_after_the_other",
+        ),
+    ),
+    Mutant(
+        name="a failed run's values run again",
+        breaks="every run sees what was prepared",
+        path="consumer/device/running.py",
+        before="        request.values[place] = NOT_AT_HAND\n",
+        after="",
+        tests=(f"{NEIGHBOURS}::test_a_run_that_failed_leaves_nothing_to_the_next",),
+    ),
+    Mutant(
+        name="the first half waits in the model's own buffer",
+        breaks="what a model gives is copied before it runs again",
+        path="consumer/device/running.py",
+        before="[keep_output(lane, output) for output in _run_in_halves(lane, batch.part(0, half))]",
+        after="_run_in_halves(lane, batch.part(0, half))",
+        tests=(f"{NEIGHBOURS}::test_halves_may_be_given_in_one_buffer",),
     ),
 ]

@@ -232,7 +232,7 @@ class CallerActor(Process):
         if status is None:
             return self._take_refusal(decode_reply(raw))
         if self.world.chance.random() < 0.3:
-            self._executor.run(requests.forget_replies(KEYS, TENANT, [story.id]))
+            self._executor.run_all(requests.forget_replies(KEYS, TENANT, [story.id]))
         if self.world.chance.random() < 0.3:
             self._send()  # by mistake: it must not run again
         story.is_over = True

@@ -1,3 +1,4 @@
+import os
 from dataclasses import FrozenInstanceError
 
 import pytest
@@ -212,3 +213,60 @@ def test_numbers_in_a_variable_have_their_range(text):
 def test_a_url_has_a_port_and_a_database_by_number(url):
     (fault,) = faults_of(environ={"BATCHFLEET_REDIS_URL": url})
     assert "must" in fault
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """The settings file that a program finds in its working folder."""
+    folder = tmp_path / "work"
+    folder.mkdir(mode=0o755)
+    monkeypatch.chdir(folder)
+    path = folder / "batchfleet.toml"
+    path.write_text("threads = 2\n")
+    path.chmod(0o644)
+    return path
+
+
+def by_default():
+    return load_settings({}, {})
+
+
+def test_a_file_that_others_may_write_is_not_read(config):
+    assert by_default()[0].threads == 2
+    config.chmod(0o666)
+    with pytest.raises(SettingsError, match=r"is not read: anybody may .*mode 0666; chmod o-w"):
+        by_default()
+    with pytest.raises(SettingsError, match="mode 0666"):
+        load_settings({}, {"BATCHFLEET_CONFIG": str(config)})
+    with pytest.raises(SettingsError, match="mode 0666"):
+        load_settings({}, {}, config)
+    config.chmod(0o644)
+    config.parent.chmod(0o777)
+    with pytest.raises(SettingsError, match="mode 0777"):
+        by_default()
+
+
+@pytest.mark.parametrize(("make", "fault"), [
+    (os.mkfifo, "no regular file"),
+    (lambda path: path.mkdir(), "no regular file"),
+    (lambda path: path.symlink_to("nowhere"), "cannot be looked at"),
+])  # fmt: skip
+def test_what_is_no_file_in_its_place_is_told_and_not_waited_for(config, make, fault):
+    config.unlink()
+    make(config)
+    with pytest.raises(SettingsError, match=fault):
+        by_default()
+
+
+def test_a_link_to_ones_own_file_is_read(config, tmp_path):
+    config.rename(tmp_path / "elsewhere.toml")
+    config.symlink_to(tmp_path / "elsewhere.toml")
+    assert by_default()[0].threads == 2
+
+
+@pytest.mark.parametrize(("shared", "store", "is_shared"), [
+    ("", "./store", False), ("./store", "./store", True), ("./store/", "store", True),
+    ("store", "./other", False), ("", "", False), (".", "./store", False),
+])  # fmt: skip
+def test_a_store_is_shared_where_it_is_named_and_no_other(shared, store, is_shared):
+    assert Settings(shared_store=shared, store=store).shares_store is is_shared
