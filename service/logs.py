@@ -32,6 +32,7 @@ _MULTILINE = ("exception", "stack")
 _TRACE_PARTS = 1000
 _TRACE_LINE_MAX = 10_000
 _VALUE_MAX = 1_000_000
+_SHOWN_CHARACTERS_MAX = 300
 
 
 WriteLine = Callable[[str], None]
@@ -263,6 +264,13 @@ def _escaped(name: str, value: Any) -> Any:
         else character.encode("unicode_escape").decode()
         for character in value
     )
+
+
+def shown_error(error: BaseException) -> str:
+    """An error that nobody foresaw in one line, with the innermost place that it came from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}: {error}"[:_SHOWN_CHARACTERS_MAX] + place
 
 
 class OncePerKind:

@@ -28,6 +28,8 @@ _POLL_S = 1.5
 _TOLD_SHARE = 0.8
 _REFUSALS_MAX = 4
 _CANCEL_SHARE = 0.02
+# A router survives them, a simulation must not.
+_FAULTS_OF_OURS = ("router.entry_failed", "router.step_failed", "watchdog.failed")
 
 
 class Teller:
@@ -39,6 +41,8 @@ class Teller:
     def _log(self, name, **fields):
         shown = " ".join(f"{key}={value}" for key, value in fields.items())
         self._process.world.tell(self._process.name, f"{name} {shown}")
+        if name in _FAULTS_OF_OURS:
+            self._process.world.fail(AssertionError(f"{name} {shown}"))
 
     debug = info = warning = error = _log
 
