@@ -18,7 +18,7 @@ from ...service.logs import LOG_FORMATS, LOG_LEVELS, configure_logs
 from ..frames import ChannelClosedError, FrameChannel
 from ..protocol import EXIT_MODEL_LEFT
 from .faults import ModelLeftError
-from .host import die_first_for_memory, die_with_parent
+from .host import die_first_for_memory, die_with_parent, keep_freed_memory
 from .loading import Opener, OpeningOptions
 from .process import DeviceProcess
 
@@ -37,6 +37,7 @@ def main(make_opener: Callable[[OpeningOptions], Opener]) -> NoReturn:
     arguments = _parser().parse_known_args()[0]
     die_with_parent(arguments.parent)
     configure_logs(arguments.log_level, arguments.log_format)
+    keep_freed_memory()
     logger = structlog.get_logger().bind(process="device", pid=os.getpid())
     try:
         die_first_for_memory()

@@ -72,7 +72,9 @@ def test_a_foreign_entry_in_a_work_stream_spoils_only_itself(wire):
     wire.open("b")
     wire.join()
     taken = wire.run(
-        requests.take(wire.keys, "w1", RECORD, fleet.queue_streams(wire.keys, RECORD), 10)
+        requests.take(
+            wire.keys, "w1", wire.stamp(), RECORD, fleet.queue_streams(wire.keys, RECORD), 10
+        )
     )
     names = [flat[1] for _, entries in taken for _, flat in entries]
     assert [name for name in names if name in (b"a", b"b")] == [b"a", b"b"]

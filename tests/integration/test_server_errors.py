@@ -18,6 +18,7 @@ from batchfleet.broker.blocking import BlockingExecutor
 from batchfleet.broker.commands import as_is, plain
 from batchfleet.broker.embedded import free_port
 from batchfleet.broker.errors import CODES, DeniedError, MovedError, RefusedError
+from batchfleet.wire.deployment import Stamp
 from batchfleet.wire.errors import Remedy
 from batchfleet.wire.keys import ModelKeys
 
@@ -70,7 +71,7 @@ def bench(request, tmp_path):
 def test_a_full_server(bench):
     bench.configure(maxmemory="1")
     assert bench.refusal_of(WRITE).code == "OOM"
-    assert bench.refusal_of(requests.accept(KEYS, KEYS.ingress("t"), 1, [])).code == "OOM"
+    assert bench.refusal_of(requests.accept(KEYS, KEYS.ingress("t"), Stamp(), 1, [])).code == "OOM"
     assert bench.executor.run(READ) == 0
     bench.configure(maxmemory="0")
     bench.executor.run(WRITE)

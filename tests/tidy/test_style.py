@@ -53,10 +53,12 @@ ALLOWED = {
     ("broker/embedded.py", "os.environ"): "BATCHFLEET_REDIS_SERVER is a tool's, not a setting",
     ("models/runtimes/faults.py", "time.sleep"): "stands for time that a model takes",
     ("producer/target.py", "os.environ"): "finds the server for a client that was told none",
+    ("ops/cli/__init__.py", "os.environ"): "NO_COLOR and TERM are the terminal's, not settings",
     ("ops/cli/options.py", "os.environ"): "hands the environment to load_settings",
     ("tests/conftest.py", "os.environ"): "reads which server to test on, and hides the rest",
     ("tests/mutants/__main__.py", "os.environ"): "hands the environment to the tests it starts",
     ("tests/unit/models/conftest.py", "os.environ"): "BATCHFLEET_TEST_STORE keeps models",
+    ("tests/unit/test_pickling.py", "import of pickle"): "tests what users' processes do",
     ("tests/unit/test_support.py", "os.environ"): "tests that conftest hid the rest",
 }
 

@@ -31,7 +31,7 @@ def test_defaults_hold_where_nobody_says_anything():
 
 
 def test_defaults_obey_their_own_rules():
-    assert {name: row.rule(row.default) for name, row in SETTING_ROWS.items()} == dict.fromkeys(
+    assert {name: row.fault(row.default) for name, row in SETTING_ROWS.items()} == dict.fromkeys(
         SETTING_ROWS, ""
     )
 
@@ -240,3 +240,33 @@ def test_a_link_to_ones_own_file_is_read(config, tmp_path):
 ])  # fmt: skip
 def test_a_store_is_shared_where_it_is_named_and_no_other(shared, store, is_shared):
     assert Settings(shared_store=shared, store=store).shares_store is is_shared
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["lease_ms = nan", "lease_ms = inf", "lease_ms = 1e400", "lease_ms = true", "lease_ms = 3.0",
+     "lease_ms = -1", 'lease_ms = "3_000"', "lease_ms = 2020-01-01", "lease_ms = [3000]",
+     f"lease_ms = {'9' * 400}", f"lease_ms = 0x{'f' * 5000}", f"lease_ms = {'9' * 5000}",
+     f"lease_ms = {'[' * 5000}{']' * 5000}", "namespace = nan"],
+    ids=lambda line: line[:20],
+)  # fmt: skip
+def test_numbers_in_a_file_have_their_range(tmp_path, line):
+    config = tmp_path / "fleet.toml"
+    config.write_text(line)
+    (fault,) = faults_of(config_path=config)
+    assert str(config) in fault
+    assert len(fault) < 500
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "1e400", "3_000", "٣٠٠٠", " 3000", "", "9" * 5000])
+def test_numbers_in_a_variable_have_their_range(text):
+    (fault,) = faults_of(environ={"BATCHFLEET_LEASE_MS": text})
+    assert "must be a whole number from 1 to 86400000" in fault
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://h:99999", "redis://h:0", "redis://h:x", "redis://h/x", "redis://[::1"]
+)
+def test_a_url_has_a_port_and_a_database_by_number(url):
+    (fault,) = faults_of(environ={"BATCHFLEET_REDIS_URL": url})
+    assert "must" in fault
