@@ -226,11 +226,9 @@ class AsyncClient:
         """The answer if it is there, else None; does not wait. Errors are those of `result`."""
         known = as_handle(handle)
         keys = self._keys_of(known)
-        status, raw = await self._executor.run_each(
-            [
-                requests.tombstone(keys, self._tenant, known.id),
-                requests.reply(keys, self._tenant, known.id),
-            ]
+        status, raw = await self._ask_each(
+            requests.tombstone(keys, self._tenant, known.id),
+            requests.reply(keys, self._tenant, known.id),
         )
         # As the waiter does: without a right to the tombstone, a reply that is gone is not noticed.
         status, raw = None if isinstance(status, DeniedError) else _checked(status), _checked(raw)
@@ -375,11 +373,14 @@ class AsyncClient:
         return await why_not_added(self._executor, keys, self._tenant)
 
     async def _read(self, *commands: Command[Any]) -> list[Any]:
+        return [_checked(answer) for answer in await self._ask_each(*commands)]
+
+    async def _ask_each(self, *commands: Command[Any]) -> list[Any]:
         answers = await self._executor.run_each(commands)
         if isinstance(answers[0], UnreachableError) and self._executor.was_reachable:
             # The server may have cut an idle connection while this loop was busy elsewhere.
             answers = await self._executor.run_each(commands)
-        return [_checked(answer) for answer in answers]
+        return answers
 
     async def _hand_over(self, keys: ModelKeys, reply: Reply) -> Result:
         if reply.outputs_at is not None:

@@ -21,10 +21,13 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_regular(path: Path, most_bytes: int) -> bytes:
-    """The content of a regular file, cut after `most_bytes` and one.
+    """The content of a regular file of at most so many bytes.
 
     Raises:
-        OSError: as of `open_regular`.
+        OSError: as of `open_regular`; or it has more, which are not read.
     """
     with open_regular(path) as file:
-        return file.read(most_bytes + 1)
+        raw = file.read(most_bytes + 1)
+    if len(raw) > most_bytes:
+        raise OSError(errno.EFBIG, f"it has over {most_bytes} bytes", str(path))
+    return raw

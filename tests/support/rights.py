@@ -7,12 +7,14 @@ from pathlib import Path
 from batchfleet.broker.commands import script
 
 ROOT = Path(__file__).parents[2]
-MODULES = ("announcing", "claiming", "dead", "fleet", "later", "listing", "requests")
+# Modules of `broker/` whose functions are no commands.
+_NO_COMMANDS = ("commands", "connections", "embedded", "errors", "interface", "looping", "rights")
 CONTAINERS = {"MEMORY", "XGROUP", "XINFO"}
 _COMMAND = re.compile(r"[A-Z]{3,}")
+# `in_portions` of `lua/parts` runs the command that it is given.
 _IN_LUA = re.compile(r"(?:redis\.p?call|in_portions)\('([A-Z]+)'(?:, '([A-Z]+)')?")
 # Words that stand in commands without being one.
-_ARGUMENTS = {"BLOCK", "COUNT", "GROUP", "MINID", "NOMKSTREAM", "STREAMS", "WITHSCORES"}
+_ARGUMENTS = {"BLOCK", "COUNT", "GROUP", "MINID", "NOMKSTREAM", "PX", "STREAMS", "WITHSCORES"}
 # Programs that speak to a server have these from the executors.
 _ALWAYS = {"EVALSHA", "SCRIPT LOAD"}
 
@@ -32,10 +34,12 @@ def commands_of(folder: str) -> set[str]:
 
 def _functions() -> dict[tuple[str, str], set[str]]:
     found = {}
-    for module in MODULES:
-        for node in ast.parse((ROOT / "broker" / f"{module}.py").read_text()).body:
+    for path in (ROOT / "broker").glob("*.py"):
+        if path.stem in _NO_COMMANDS:
+            continue
+        for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.FunctionDef):
-                found[module, node.name] = _commands_in(node)
+                found[path.stem, node.name] = _commands_in(node)
     return found
 
 

@@ -25,6 +25,7 @@ def status(**states):
         server_version="7",
         memory_bytes=0,
         memory_bytes_max=0,
+        routers=[],
         models=[
             ModelStatus(
                 model="m",

@@ -6,11 +6,12 @@ import pytest
 from batchfleet.service.regular_files import open_regular, read_regular
 
 
-def test_a_regular_file_is_read_up_to_a_limit_and_one(tmp_path):
+def test_a_regular_file_is_read_up_to_a_limit(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"abcdef")
     assert read_regular(path, 6) == b"abcdef"
-    assert read_regular(path, 3) == b"abcd"
+    with pytest.raises(OSError, match="over 5 bytes"):
+        read_regular(path, 5)
     link = tmp_path / "link"
     link.symlink_to(path)
     assert read_regular(link, 6) == b"abcdef"
