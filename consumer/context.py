@@ -17,6 +17,10 @@ from .link import Link
 OpenLink = Callable[[Path | None], Link]
 
 
+def _nothing() -> None:
+    """What device processes that leave nothing behind need."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Devices:
     """How a worker's device processes are started, where not as the settings say.
@@ -24,10 +28,12 @@ class Devices:
     Attributes:
         open_link: starts one under an interpreter; None is the worker's own.
         versions_apart: whether each version has one for itself.
+        reap: forgets what they have left behind and has ended; the worker's main thread calls it.
     """
 
     open_link: OpenLink
     versions_apart: bool = False
+    reap: Callable[[], None] = _nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +45,7 @@ class WorkerContext:
         watchdog: watches the loops of the program, and knows whether the server is away.
         open_link: starts a device process under an interpreter; None is the worker's own.
         versions_apart: whether each version has a device process for itself.
+        reap: see `Devices`.
         make_thread: makes the worker's threads.
         faults: moments that a test may have armed.
     """
@@ -50,6 +57,7 @@ class WorkerContext:
     broker: Broker
     open_link: OpenLink
     versions_apart: bool = False
+    reap: Callable[[], None] = _nothing
     make_thread: MakeThread = stepped_thread
     faults: FaultPoints = field(default_factory=FaultPoints)
 

@@ -29,6 +29,9 @@ from .settler import Settler
 _DEVICE_BACK_OFF_S = (0.1, 10.0)
 _HEALTHY_MS = 60_000
 _IDLE_S = 1.0
+_LOOK_MS = 1000.0
+# A process that is ending closes its connection a moment before it is gone.
+_CLOSING_S = 0.1
 JOIN_S = 15.0
 
 
@@ -93,6 +96,7 @@ class DeviceUnit:
         self._settler = Settler(worker, worker.connect("settle"))
         self._loop = worker.context.watchdog.watch(key.loop_name, JOIN_S)
         self._started_ms = 0.0  # when the device process was started; of the device thread
+        self._look_ms = 0.0  # when to look next at what it has started; of the device thread
         self._back_off_s = _DEVICE_BACK_OFF_S[0]  # of the device thread
         self._thread = worker.context.make_thread("device", self, worker.fail)
 
@@ -162,11 +166,21 @@ class DeviceUnit:
         try:
             if self._serve(link):
                 return 0.0
-        except (ChannelClosedError, ProtocolError):
-            return None if self._worker.stopping.is_set() else self._mourn(link)
+        except ChannelClosedError:
+            return self._part_from(link, "it closed its connection")
+        except ProtocolError as error:
+            return self._part_from(link, f"it broke the protocol: {error}")
         with self._lock:
             self.link = None
         link.end(JOIN_S)
+        return None
+
+    def _part_from(self, link: Link, why: str) -> float | None:
+        if not self._worker.stopping.is_set():
+            return self._mourn(link, why)
+        with self._lock:
+            self.link = None
+        link.end(_CLOSING_S)
         return None
 
     def close(self) -> None:
@@ -184,9 +198,9 @@ class DeviceUnit:
         self._context.events.emit("device.started", pid=link.pid, device=device)
         self._come_up(link)
 
-    def _mourn(self, link: Link) -> float:
+    def _mourn(self, link: Link, why: str) -> float:
         """Lose a device process; returns how long to wait before the next one, in seconds."""
-        had_culprit = self._lose(link)
+        had_culprit = self._lose(link, why)
         if had_culprit or self._worker.now_ms() - self._started_ms > _HEALTHY_MS:
             self._back_off_s = _DEVICE_BACK_OFF_S[0]
         pause_s = self._back_off_s
@@ -202,13 +216,12 @@ class DeviceUnit:
                 [self._load_message(lane) for lane in self.core.lanes.values() if not lane.refusal]
             )
 
-    def _lose(self, link: Link) -> bool:
+    def _lose(self, link: Link, why: str) -> bool:
         """Mourn a device process; returns whether a culprit was found, who is gone as well."""
         with self._lock:
             self.link = None
         limited = bool(link.kill_reason)
-        link.kill(link.kill_reason)
-        reason = link.end(JOIN_S)
+        reason = link.end(_CLOSING_S, why)
         kind = ErrorKind.TIME_LIMIT if limited else ErrorKind.POISON
         with self._lock:
             suspects = self.core.count_inside()
@@ -229,6 +242,9 @@ class DeviceUnit:
             if isinstance(message, Ready | Refused):
                 self._report(message)
         self.settle(ended)
+        if now_ms >= self._look_ms:
+            self._look_ms = now_ms + _LOOK_MS
+            link.look()
         if self._is_over():
             link.send(Stop())
             return False

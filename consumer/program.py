@@ -14,6 +14,7 @@ from ..broker import fleet
 from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor
 from ..broker.redis_broker import RedisBroker
 from ..service.clock import Clock
+from ..service.descendants import reap_orphans
 from ..service.events import Events
 from ..service.fault_points import FaultPoints
 from ..service.identity import new_worker_name
@@ -54,7 +55,8 @@ class ConsumerProgram:
     ) -> None:
         """See `WorkerContext`; what is None is made as the settings say."""
         devices = devices or Devices(
-            open_link=lambda python: DeviceLink(device_command(settings, python))
+            open_link=lambda python: DeviceLink(device_command(settings, python)),
+            reap=reap_orphans,
         )
         self._context = WorkerContext(
             settings=settings,
@@ -64,6 +66,7 @@ class ConsumerProgram:
             broker=broker or RedisBroker(settings.redis_url),
             open_link=devices.open_link,
             versions_apart=devices.versions_apart,
+            reap=devices.reap,
             faults=faults or FaultPoints(),
         )
 
@@ -147,6 +150,7 @@ class Keeper:
         self._give_back_stranded()
         self._report_ready()
         self._context.watchdog.look()
+        self._context.reap()
 
     def _give_back_stranded(self) -> None:
         """Let go of requests whose version cannot be loaded here any more.

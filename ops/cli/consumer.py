@@ -4,6 +4,7 @@ import click
 
 from ...consumer.program import ConsumerProgram
 from ...service.clock import SystemClock
+from ...service.descendants import adopt_orphans, end_orphans
 from ...service.events import Events
 from ...service.fault_points import find_fault_points
 from .options import Loaded, examples, json_option, settings_of, with_settings
@@ -25,7 +26,11 @@ def consumer(loaded: Loaded, *, as_json: bool) -> None:
     and answers them. SIGTERM or Ctrl-C lets it finish what it holds; a second one ends it at once.
     """
     loaded.settings.require_redis_url()
+    adopt_orphans()
     events = Events()
     faults = find_fault_points(loaded.environ, events)
     program = ConsumerProgram(loaded.settings, events, SystemClock(), faults=faults)
-    run_program(program, "the worker", as_json=as_json)
+    try:
+        run_program(program, "the worker", as_json=as_json)
+    finally:
+        end_orphans(())

@@ -134,7 +134,10 @@ class SimulatedDevice:
         self.kill_reason = self.kill_reason or reason
         self.die(reason or "killed")
 
-    def end(self, _patience_s):
+    def look(self):
+        """It starts no processes."""
+
+    def end(self, _patience_s, _why=""):
         self.die("it was ended")
         return self.kill_reason or self._cause
 
