@@ -12,6 +12,7 @@ from ..service.lifecycle import MakeThread, stepped_thread
 from ..service.outage import Outage
 from ..service.settings import Settings
 from ..service.watchdog import Watchdog
+from .conduct import Conduct
 from .link import Link
 
 OpenLink = Callable[[Path | None], Link]
@@ -48,6 +49,7 @@ class WorkerContext:
         reap: see `Devices`.
         make_thread: makes the worker's threads.
         faults: moments that a test may have armed.
+        conduct: which versions have ended device processes.
     """
 
     settings: Settings
@@ -60,6 +62,7 @@ class WorkerContext:
     reap: Callable[[], None] = _nothing
     make_thread: MakeThread = stepped_thread
     faults: FaultPoints = field(default_factory=FaultPoints)
+    conduct: Conduct = field(default_factory=Conduct)
 
     @property
     def outage(self) -> Outage:

@@ -155,6 +155,13 @@ class Settings:
     threads: int = _row(
         1, "threads of one model operation on the CPU", "consumer", "up", rule=_within(1, 1024)
     )
+    device_processes: int = _row(
+        4,
+        "versions of a worker that get a device process of their own, since they ended it, at most",
+        "consumer",
+        "up",
+        rule=_within(1, 64),
+    )
     allow_code: str = _row(
         "",
         "whose code out of the store a worker runs: none, own (local files that nobody else may "
