@@ -23,6 +23,7 @@ class Loss:
         reason: how it ended.
         loading: the lane that was being loaded.
         at_work: the lanes whose code ran.
+        loaded: the lanes that were loaded, oldest first.
         is_shared: whether others have to do without the process as well.
         at_ms: when.
     """
@@ -30,6 +31,7 @@ class Loss:
     reason: str
     loading: Lane | None
     at_work: Sequence[Lane]
+    loaded: Sequence[Lane]
     is_shared: bool
     at_ms: float
 
@@ -39,7 +41,7 @@ class _Record:
     """What is remembered of one version."""
 
     is_proven: bool = False  # it was loaded once
-    ended_load: bool = False  # it ended a process while it was loaded, or may have
+    is_suspect: bool = False  # it ended a process while it was loaded, or may have ended some
     ends_ms: list[float] = field(default_factory=list)  # when it ended processes, the latest few
     refused: VersionRecord | None = None  # as it was deployed when its load ended a process
     refusal: str = ""
@@ -50,7 +52,10 @@ class Conduct:
 
     def __init__(self) -> None:
         self._versions: dict[str, _Record] = {}
-        self._load_ends_ms: dict[str, list[float]] = {}  # of shared processes, by environment
+        # Of shared processes, by environment: ends while one was loaded, and while nobody was at
+        # work.
+        self._load_ends_ms: dict[str, list[float]] = {}
+        self._idle_ends_ms: dict[str, list[float]] = {}
 
     def note_ready(self, name: str) -> None:
         """A version was loaded."""
@@ -74,7 +79,7 @@ class Conduct:
         and others like it have ended the shared one twice of late.
         """
         known = self._versions.get(name, _Record())
-        if known.ended_load or _is_often(known.ends_ms, now_ms):
+        if known.is_suspect or _is_often(known.ends_ms, now_ms):
             return True
         load_ends_ms = self._load_ends_ms.get(environment, [])
         return not known.is_proven and _is_often(load_ends_ms, now_ms)
@@ -90,9 +95,9 @@ class Conduct:
             self._note(self._of(sole.name).ends_ms, loss.at_ms)
         lane = loss.loading
         if lane is None:
-            return False
+            return self._suspect_youngest(loss)
         known = self._of(lane.name)
-        known.ended_load = True
+        known.is_suspect = True
         if loss.is_shared:
             environment = lane.record.environment
             self._note(self._load_ends_ms.setdefault(environment, []), loss.at_ms)
@@ -100,6 +105,22 @@ class Conduct:
         if (lane is sole and not known.is_proven) or lane.deaths >= _LOAD_TRIES:
             lane.refusal = f"while it was loaded, it ended the device process: {loss.reason}"
             known.refused, known.refusal = lane.record, lane.refusal
+        return True
+
+    def _suspect_youngest(self, loss: Loss) -> bool:
+        """Take one apart where the shared process ends again and again while nobody is at work.
+
+        A thread that a model left running, say. The version that came last is tried first.
+        """
+        if loss.at_work or not loss.is_shared or len(loss.loaded) <= 1:
+            return False
+        lane = loss.loaded[-1]
+        ends_ms = self._idle_ends_ms.setdefault(lane.record.environment, [])
+        self._note(ends_ms, loss.at_ms)
+        if not _is_often(ends_ms, loss.at_ms):
+            return False
+        ends_ms.clear()
+        self._of(lane.name).is_suspect = True
         return True
 
     def _of(self, name: str) -> _Record:

@@ -172,8 +172,7 @@ class DeviceUnit:
         if link is None:
             if self._is_over():
                 return None
-            self._start_process()
-            return 0.0
+            return self._start_process()
         try:
             if self._serve(link):
                 return 0.0
@@ -203,21 +202,33 @@ class DeviceUnit:
     def _is_over(self) -> bool:
         return self._worker.stopping.is_set() or (self._over.is_set() and not self.unsettled)
 
-    def _start_process(self) -> None:
-        link = self._context.open_link(self.python)
+    def _start_process(self) -> float:
+        """Start a device process; returns how long to wait before another try, in seconds."""
+        try:
+            link = self._context.open_link(self.python)
+        except OSError as error:  # an environment may be taken away at any time
+            with self._lock:
+                self._count_stillborn(self.core.unloaded_lanes(), str(error))
+                news = LaneNews(self.core.lanes)
+            news.tell(self._context.events)
+            return self._back_off()
         self._started_ms = self._worker.now_ms()
         device = self._context.settings.device
         self._context.events.emit("device.started", pid=link.pid, device=device)
         self._come_up(link)
+        return 0.0
+
+    def _back_off(self) -> float:
+        pause_s = self._back_off_s
+        self._back_off_s = min(2 * pause_s, _DEVICE_BACK_OFF_S[1])
+        return pause_s
 
     def _mourn(self, link: Link, why: str) -> float:
         """Lose a device process; returns how long to wait before the next one, in seconds."""
         had_culprit = self._lose(link, why)
         if had_culprit or self._worker.now_ms() - self._started_ms > _HEALTHY_MS:
             self._back_off_s = _DEVICE_BACK_OFF_S[0]
-        pause_s = self._back_off_s
-        self._back_off_s = min(2 * pause_s, _DEVICE_BACK_OFF_S[1])
-        return pause_s
+        return self._back_off()
 
     def _come_up(self, link: Link) -> None:
         with self._lock:
@@ -249,12 +260,15 @@ class DeviceUnit:
             return False
         conduct, now_ms = self._context.conduct, self._worker.now_ms()
         if not self.core.is_greeted:
-            return self._count_stillborn(reason)
+            unloaded = self.core.unloaded_lanes()
+            new = [lane for lane in unloaded if not conduct.is_proven(lane.name)]
+            return self._count_stillborn(new, reason)
         loading = self.core.queue.loading
         loss = Loss(
             reason=reason,
             loading=loading if overrun in {None, loading} else None,
             at_work=self.core.at_work() if overrun is None else [overrun],
+            loaded=[lane for lane in self.core.lanes.values() if lane.ready],
             is_shared=self.key.is_shared,
             at_ms=now_ms,
         )
@@ -265,13 +279,11 @@ class DeviceUnit:
                 lane.leaving = conduct.is_apart(lane.name, self.key.environment, now_ms)
         return was_found
 
-    def _count_stillborn(self, reason: str) -> bool:
-        """Refuse what was never loaded where device processes do not even come up."""
+    def _count_stillborn(self, lanes: Sequence[Lane], reason: str) -> bool:
+        """Refuse these lanes where device processes do not come up; the lock is held."""
         self._stillborn += 1
-        if self._stillborn < _STILLBORN_MAX:
-            return False
-        for lane in self.core.unloaded_lanes():
-            if not self._context.conduct.is_proven(lane.name):
+        if self._stillborn >= _STILLBORN_MAX:
+            for lane in lanes:
                 lane.refusal = f"its device process does not come up: {reason}"
         return False
 

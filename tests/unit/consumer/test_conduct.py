@@ -13,12 +13,13 @@ def lane(model, version="1", **fields):
     return Lane(1, model, VersionRecord(version=version, lineage="a" * 16, **fields))
 
 
-def lost(conduct, *at_work, loading=None, at_ms=0.0, is_shared=True):
+def lost(conduct, *at_work, loading=None, at_ms=0.0, is_shared=True, loaded=()):
     return conduct.judge(
         Loss(
             reason="exit code 3",
             loading=loading,
             at_work=at_work,
+            loaded=loaded,
             is_shared=is_shared,
             at_ms=at_ms,
         )
@@ -91,6 +92,18 @@ def test_nobody_is_blamed_where_two_were_at_work_or_none():
         lost(conduct)
     assert not is_apart(conduct, one)
     assert not is_apart(conduct, other)
+
+
+def test_the_youngest_is_suspected_where_the_process_ends_while_nobody_is_at_work():
+    conduct, old, new = Conduct(), lane("old"), lane("new")
+    assert not lost(conduct, loaded=[old, new])
+    assert lost(conduct, loaded=[old, new], at_ms=MINUTE_MS)
+    assert is_apart(conduct, new, 1e9)
+    assert not is_apart(conduct, old)
+    # Whoever is alone has nobody to be parted from.
+    for _ in range(3):
+        assert not lost(conduct, loaded=[old], at_ms=2 * MINUTE_MS)
+    assert not is_apart(conduct, old)
 
 
 def test_the_shared_process_is_ended_by_loads_twice_at_most():
