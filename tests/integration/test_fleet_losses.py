@@ -103,7 +103,7 @@ def wait_refused(fleet, name):
     until(refused, f"{name} is refused: {fleet.lanes(model)}")
 
 
-def wait_gone(pids):
+def check_gone(pids):
     def gone():
         return not [pid for pid in pids if psutil.pid_exists(int(pid))]
 
@@ -155,7 +155,7 @@ def test_a_process_whose_forked_helper_lives_on_is_replaced(fleet, worker):
     assert fleet.ask("own", "leave").error["name"] == "poison"
     assert monotonic() - began < 2 * GAP_S
     assert fleet.ask(ECHO).status == "ok"
-    wait_gone([helper])
+    check_gone([helper])
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_what_a_version_started_ends_with_its_process(fleet, worker, end):
     else:
         deployment.undeploy(fleet.operator, "own", forced=True)
         worker.stop()
-    wait_gone(children)
+    check_gone(children)
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ def test_what_a_version_started_ends_where_the_worker_is_killed(fleet, worker):
     fleet.wait_served("own")
     child, in_session_of_its_own = noted(fleet, "children")
     worker.process.kill()
-    wait_gone([child])
+    check_gone([child])
     # Nobody is left who knows of it: the system's own means are for that, as the manual says.
     psutil.Process(int(in_session_of_its_own)).kill()
 

@@ -61,7 +61,7 @@ ours.kill()
 """
 
 
-def check(script):
+def check_script(script):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT + script],
         capture_output=True,
@@ -73,8 +73,8 @@ def check(script):
 
 
 def test_adopted_orphans_are_reaped_and_nobody_elses_children():
-    check(REAPS)
+    check_script(REAPS)
 
 
 def test_adopted_orphans_are_ended_and_none_of_ones_own():
-    check(ENDS)
+    check_script(ENDS)
