@@ -15,6 +15,7 @@ QUICK ?=
 TESTS ?=
 # Tests wait more than they compute: three at a time keep two cores busy.
 WORKERS ?= 3
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile
 # `make sim SEEDS=100 FIRST=1`; `make sim SEED=1234` prints what happens there.
 SEEDS ?= 2000
 FIRST ?= 1
@@ -24,11 +25,11 @@ TEXTS ?=
 export TEXTS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test doc-commands check format docs fault fault-all acceptance mutants sim \
-  bench-floor clean
+.PHONY: help setup demo test test-slow test-redis7 doc-commands check format docs fault fault-all \
+  acceptance mutants sim bench-floor clean
 
 help: ## Show this help
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  PYTHON=$(PYTHON)  the interpreter (3.11 or newer) that the environment is made with"
 	@echo "  PIP_ARGS=...    passed on to pip, e.g. PIP_ARGS='--extra-index-url <the CPU index of PyTorch>'"
@@ -51,10 +52,16 @@ demo: setup ## Serve a real model and embed real text with it; TEXTS=all for all
 	$(BIN)/batchfleet demo
 
 test: setup ## Run the tests; TESTS=... narrows them down, WORKERS=... runs them side by side
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --ignore=tests/tidy --ignore=tests/documents $(TESTS)
+	$(PYTEST) -m "not slow" --ignore=tests/tidy --ignore=tests/documents $(TESTS)
+
+test-slow: setup doc-commands ## Run the tests that take minutes: recovery, outages, environments, documents
+	$(PYTEST) -m slow --ignore=tests/tidy --ignore=tests/documents $(TESTS)
+
+test-redis7: setup ## Run the tests of scripts and server errors on redis-server from the PATH
+	$(PYTEST) -k redis7 tests/contract tests/integration/test_server_errors.py
 
 doc-commands: setup ## Run the commands and programs that README and documents show
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/documents
+	$(PYTEST) tests/documents
 
 check: setup ## Lint, format, types, layers and the rules of style
 	$(BIN)/ruff check .

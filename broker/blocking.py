@@ -5,6 +5,7 @@ and answers pass between the socket and the parser directly, because going throu
 a look at each of the dozens of arguments of a batch, and at each answer.
 """
 
+import select
 import socket
 from collections.abc import Sequence
 from types import TracebackType
@@ -98,7 +99,9 @@ class BlockingExecutor:
         """Send commands and return the raw answers; an error of the server is a `RefusedError`."""
         packed = b"".join([hiredis.pack_command(tuple(parts)) for parts in commands])
         try:
-            link = self._link or self._open()
+            link = self._link
+            if link is None or link.was_cut:
+                link = self._open()
             answers = link.exchange(packed, len(commands))
         except (redis.RedisError, hiredis.HiredisError, OSError) as error:
             self.close()
@@ -110,6 +113,7 @@ class BlockingExecutor:
         return answers
 
     def _open(self) -> "_Link":
+        self.close()  # of a link that was cut; the library would keep it
         self._connection.connect()
         # The library offers no public way to its socket; the tests pin that this one works.
         self._link = _Link(self._connection._sock)  # noqa: SLF001
@@ -138,6 +142,17 @@ class _Link:
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._parser = hiredis.Reader(notEnoughData=_MORE_NEEDED, replyError=refused)
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether the server has closed it while nobody used it, as its `timeout` says it shall.
+
+        Nothing was sent since, so nothing is in doubt: a new one takes its place, and no loss is
+        told. Whatever else comes before a command is sent would be no answer to it either.
+        """
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(0))
 
     def exchange(self, packed: bytes, count: int) -> list[Any]:
         """Send packed commands and wait for their answers.

@@ -4,6 +4,7 @@ Both executors (`broker/blocking.py`, `broker/looping.py`) run the same values, 
 written once.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -14,10 +15,12 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 Part = str | bytes | int | float
 
+_PART = re.compile(r"^-- part: (\w+)$", re.MULTILINE)
+
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One Lua file, known to the server by the SHA1 of its source."""
+    """One Lua file with its parts, known to the server by the SHA1 of its source."""
 
     name: str
     source: str
@@ -26,8 +29,16 @@ class Script:
 
 @cache
 def script(name: str) -> Script:
-    """The script `broker/lua/<name>.lua`."""
-    source = (files("batchfleet.broker") / "lua" / f"{name}.lua").read_text()
+    """The script `broker/lua/<name>.lua`.
+
+    A line `-- part: <other>` stands for what several scripts share, `broker/lua/parts/<other>.lua`.
+    """
+    folder = files("batchfleet.broker") / "lua"
+    parts = folder / "parts"
+    source = _PART.sub(
+        lambda found: (parts / f"{found[1]}.lua").read_text(),
+        (folder / f"{name}.lua").read_text(),
+    )
     return Script(name, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
@@ -70,7 +81,7 @@ def as_is(raw: Any) -> Any:
 
 def as_names(raw: Sequence[bytes]) -> list[str]:
     """An answer that is a set or list of names, in a stable order."""
-    return sorted(item.decode() for item in raw)
+    return sorted(item.decode(errors="replace") for item in raw)
 
 
 def as_map(raw: Sequence[bytes]) -> dict[str, bytes]:

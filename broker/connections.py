@@ -6,18 +6,56 @@ no retries, RESP2, explicit time-outs, no health checks, one connection per owne
 """
 
 import socket
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 import redis
 import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from ..wire.errors import SettingsError
+
+Pool = TypeVar("Pool")
 AnyConnection = redis.Connection | redis.UnixDomainSocketConnection
 
 CONNECT_TIMEOUT_S = 5.0
 # A peer that is gone without a word is noticed after 10 + 3 × 5 s, should nothing else notice it.
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+
+
+# The library lets a URL overrule its caller: what is set here, and what it would otherwise do.
+_OURS = frozenset(
+    (
+        "client_name",
+        "decode_responses",
+        "health_check_interval",
+        "max_connections",
+        "protocol",
+        "retry_on_error",
+        "retry_on_timeout",
+        "socket_connect_timeout",
+        "socket_keepalive",
+        "socket_timeout",
+        "timeout",
+    )
+)
+
+
+def _made(make: Callable[..., Pool], url: str, **options: Any) -> Pool:
+    """A pool for the URL.
+
+    Raises:
+        SettingsError: the URL cannot be used.
+    """
+    overruled = sorted(_OURS & parse_qs(urlsplit(url).query).keys())
+    if overruled:
+        raise SettingsError(f"the server's URL may not set {', '.join(overruled)}")
+    try:
+        return make(url, **options)
+    except (ValueError, TypeError) as error:
+        raise SettingsError(f"the server's URL cannot be used: {error}") from error
 
 
 def _options(url: str, timeout_s: float, name: str) -> dict[str, Any]:
@@ -51,8 +89,11 @@ def blocking_connection(url: str, timeout_s: float, name: str) -> AnyConnection:
         timeout_s: how long one answer may take, time spent blocked in the server included.
         name: shown by `CLIENT LIST`.
     """
-    pool = redis.ConnectionPool.from_url(
-        url, retry=Retry(NoBackoff(), 0), **_options(url, timeout_s, name)
+    pool = _made(
+        redis.ConnectionPool.from_url,
+        url,
+        retry=Retry(NoBackoff(), 0),
+        **_options(url, timeout_s, name),
     )
     connection = pool.make_connection()
     assert isinstance(connection, redis.Connection | redis.UnixDomainSocketConnection)
@@ -61,7 +102,8 @@ def blocking_connection(url: str, timeout_s: float, name: str) -> AnyConnection:
 
 def looping_connection(url: str, timeout_s: float, name: str) -> redis.asyncio.Connection:
     """A connection for one event loop; it connects on first use."""
-    pool = redis.asyncio.ConnectionPool.from_url(
+    pool = _made(
+        redis.asyncio.ConnectionPool.from_url,
         url,
         retry=redis.asyncio.retry.Retry(NoBackoff(), 0),
         **_options(url, timeout_s, name),

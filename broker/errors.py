@@ -4,6 +4,7 @@ ServerError
 ├── UnreachableError        no connection, or it broke: the outcome is unknown, ask again by id
 ├── RefusedError            the server answered with an error; `code` is its first word
 │   ├── FencedError         the worker is not among the living: start over as another
+│   ├── StaleRecordError    it was sent by an old deploy record: read that again
 │   ├── NoGroupError        a stream or its group is gone
 │   ├── TransientError      loading, electing, busy: back off and go on
 │   │   └── MovedError      this connection leads to the wrong server: connect anew
@@ -42,6 +43,12 @@ class FencedError(RefusedError):
     """The worker is not among the living any more."""
 
     remedy = Remedy.START_OVER
+
+
+class StaleRecordError(RefusedError):
+    """The deploy record is not the one that the command was sent by; nothing has happened."""
+
+    remedy = Remedy.REREAD
 
 
 class NoGroupError(RefusedError):
@@ -98,6 +105,7 @@ class CodeRow:
 
 CODES: dict[str, CodeRow] = {
     "FENCED": CodeRow(FencedError, "of our scripts: the worker is not among the living"),
+    "STALE": CodeRow(StaleRecordError, "of our scripts: the deploy record is another by now"),
     "NOGROUP": CodeRow(NoGroupError, "a stream or its group is gone"),
     "UNBLOCKED": CodeRow(MovedError, "a blocked read ended: key removed, or server demoted"),
     "READONLY": CodeRow(MovedError, "this server has become a replica"),

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..wire.deployment import Deployment, VersionRecord
+from ..wire.deployment import Deployment, Stamp, VersionRecord
 from ..wire.keys import PRIORITIES, ModelKeys, models_key
 from .commands import Command, Part, as_is, as_map, as_names, call, plain
 
@@ -40,6 +40,12 @@ def deploy_hash(keys: ModelKeys) -> Command[dict[str, bytes]]:
     return plain(as_map, "HGETALL", keys.deploy)
 
 
+def deploy_stamp(keys: ModelKeys) -> Command[Stamp | None]:
+    """Epoch and nonce of the deploy record; None where the model is not deployed."""
+    read = lambda raw: None if raw[0] is None else Stamp.from_wire(raw[1], raw[2])  # noqa: E731 - a reader
+    return plain(read, "HMGET", keys.deploy, "stable", "epoch", "nonce")
+
+
 def is_deployed(keys: ModelKeys) -> Command[bool]:
     """Whether the model has a deploy record."""
     return plain(bool, "EXISTS", keys.deploy)
@@ -60,7 +66,8 @@ def deploy(
 ) -> Command[int]:
     """Make `record` the stable version, with `streams` for its work; returns the new epoch."""
     ingress = [keys.ingress(tenant) for tenant in tenants]
-    script_keys = [keys.deploy, keys.tenants, keys.undeployed, *ingress, *streams]
+    kept = (keys.workers, keys.lost, keys.journal, keys.dead)
+    script_keys = [keys.deploy, keys.tenants, keys.undeployed, *kept, *ingress, *streams]
     args: list[Part] = [record.version, record.to_wire(), nonce, len(tenants), *tenants]
     return call("deploy", script_keys, args, int)
 
@@ -73,9 +80,13 @@ def offer(
     return call("offer", [keys.deploy, *streams], args, int)
 
 
+# Workers that have not seen the new record by then are cut off from the server.
+_WITHDRAWN_STREAMS_MS = 3_600_000
+
+
 def withdraw(keys: ModelKeys, version: str, streams: Sequence[str]) -> Command[int]:
     """Take out a version without work; returns the entries left, -1 for the stable version."""
-    return call("withdraw", [keys.deploy, *streams], [version], int)
+    return call("withdraw", [keys.deploy, *streams], [version, _WITHDRAWN_STREAMS_MS], int)
 
 
 def configure(
@@ -97,15 +108,30 @@ def remove_bucket(keys: ModelKeys, version: str, edge: int) -> Command[bool]:
 # A router that was out of contact for longer than this forgets what it knew of the fleet, so that
 # it cannot bring back a model whose mark has expired.
 UNDEPLOYED_MARK_MS = 3_600_000
+# Dead letters and the journal of an undeployed model.
+LEFT_BEHIND_MS = 7 * 86_400_000
+CHANGED = -1
 
 
 def undeploy(
-    keys: ModelKeys, other_keys: Sequence[str], *, forced: bool
-) -> Command[tuple[bool, int]]:
-    """Remove a model's keys; (removed, open requests)."""
-    script_keys = [keys.undeployed, keys.deploy, keys.due, keys.tenants, *other_keys]
-    args = ["1" if forced else "0", UNDEPLOYED_MARK_MS]
-    return call("undeploy", script_keys, args, lambda raw: (raw[0] == 1, raw[1]))
+    keys: ModelKeys, other_keys: Sequence[str], *, forced: bool, epoch: bytes = b""
+) -> Command[tuple[int, int]]:
+    """Remove a model's keys, or give those that are still of use an end.
+
+    Args:
+        keys: those of the model.
+        other_keys: its streams and bells, as far as the record names them.
+        forced: also where requests are open.
+        epoch: that of the record that names them; b"" = whatever it is.
+
+    Returns whether it was done (1 or 0, `CHANGED` where the record has another epoch), and how many
+    requests are open.
+    """
+    kept = (keys.workers, keys.lost, keys.journal, keys.dead)
+    whole = (keys.deploy, keys.due, keys.tenants, keys.later, keys.parked, keys.ttl)
+    script_keys = [keys.undeployed, *kept, *whole, *other_keys]
+    args: list[Part] = ["1" if forced else "0", UNDEPLOYED_MARK_MS, LEFT_BEHIND_MS, epoch]
+    return call("undeploy", script_keys, args, lambda raw: (raw[0], raw[1]))
 
 
 RESTORED, MARKED = -1, -2
@@ -151,8 +177,11 @@ def _announcement(fields: Mapping[str, str | bytes]) -> list[Part]:
 def join(
     keys: ModelKeys, worker: str, ttl_ms: int, fields: Mapping[str, str | bytes]
 ) -> Command[bool]:
-    """Enter a new worker among the living; False where the name was used before."""
-    script_keys = [keys.workers, keys.lost, keys.worker(worker)]
+    """Enter a new worker among the living.
+
+    False where the name was used before, and where the model is not deployed.
+    """
+    script_keys = [keys.workers, keys.lost, keys.worker(worker), keys.deploy]
     return call("join", script_keys, [worker, ttl_ms, *_announcement(fields)], bool)
 
 
@@ -202,7 +231,7 @@ def beat_counters(keys: ModelKeys) -> Command[dict[str, float]]:
 
 
 def _read_counters(raw: Sequence[bytes]) -> dict[str, float]:
-    return {raw[at].decode(): float(raw[at + 1]) for at in range(0, len(raw), 2)}
+    return {raw[at].decode(errors="replace"): float(raw[at + 1]) for at in range(0, len(raw), 2)}
 
 
 _BURIED_HASH_MS = 600_000
@@ -210,8 +239,8 @@ _BURIED_HASH_MS = 600_000
 
 def bury(keys: ModelKeys, worker: str, counter: float) -> Command[bool]:
     """Declare a worker dead if its counter is still the one seen; False where it is not."""
-    script_keys = [keys.workers, keys.lost, keys.worker(worker)]
-    return call("bury", script_keys, [worker, int(counter), _BURIED_HASH_MS], bool)
+    script_keys = [keys.workers, keys.lost, keys.worker(worker), keys.deploy]
+    return call("bury", script_keys, [worker, counter, _BURIED_HASH_MS], bool)
 
 
 def lost(keys: ModelKeys) -> Command[list[str]]:
@@ -228,7 +257,7 @@ def retire(keys: ModelKeys, worker: str, streams: Sequence[str]) -> Command[bool
 def note_inside(keys: ModelKeys, worker: str, members: Sequence[str]) -> Command[int]:
     """Write down which requests are inside the worker's device process, for peers to know."""
     script_keys = [keys.workers, keys.worker(worker)]
-    return call("inside", script_keys, [worker, " ".join(members)], int)
+    return call("inside", script_keys, [worker, " ".join(members), _BURIED_HASH_MS], int)
 
 
 def announcement(keys: ModelKeys, worker: str) -> Command[dict[str, bytes]]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
+from ..wire.deployment import Stamp
 from ..wire.keys import ModelKeys, member
 from ..wire.work import WorkEntry
 from .commands import Command, Part, call, plain
@@ -56,16 +57,20 @@ def forget(keys: ModelKeys, parked_ids: Sequence[bytes]) -> list[Command[int]]:
     return [body, plain(int, "ZREM", keys.later, *parked_ids)]
 
 
-def promote(keys: ModelKeys, items: Sequence[RipeItem]) -> Command[list[Promoted]]:
-    """Move parked requests to their queues; one outcome per item."""
-    script_keys: list[Part] = [keys.due, keys.later, keys.parked]
+def promote(keys: ModelKeys, stamp: Stamp, items: Sequence[RipeItem]) -> Command[list[Promoted]]:
+    """Move parked requests to their queues; one outcome per item.
+
+    Raises (when run):
+        StaleRecordError: the deploy record is another than that of `stamp`; nothing was moved.
+    """
+    script_keys: list[Part] = [keys.due, keys.later, keys.parked, keys.deploy]
     for item in items:
         # Of an entry that is gone no place is known; on a Cluster, '' would be of another slot.
         script_keys += (item.queue or keys.parked, item.bell or keys.parked)
     return call(
         "promote",
         script_keys,
-        [item.parked_id for item in items],
+        [*stamp, *(item.parked_id for item in items)],
         lambda raw: [Promoted(outcome) for outcome in raw],
     )
 

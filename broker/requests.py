@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from ..wire import limits
-from ..wire.deployment import VersionRecord
+from ..wire.deployment import Stamp, VersionRecord
 from ..wire.keys import INGRESS_GROUP, WORK_GROUP, ModelKeys, member
 from ..wire.request import Request
 from .commands import Command, Part, as_is, call, plain, waiting_command
@@ -45,6 +45,7 @@ class AcceptItem(NamedTuple):
 
     `queue` and `bell` are empty where `refusal` (an encoded reply) is set. Large `inputs` are
     copied from the ingress entry inside the server; they are empty where `inputs_at` is set.
+    `result_ttl_ms` is set where another than the model's default was asked for.
     """
 
     entry_id: bytes
@@ -58,13 +59,15 @@ class AcceptItem(NamedTuple):
     refusal: bytes = b""
     inputs_at: str = ""
     delay_ms: int = 0
+    result_ttl_ms: int = 0
 
 
 class FinishItem(NamedTuple):
     """One request for `finish`.
 
     `stream` and `entry_id` are empty where no work entry is settled (expiry, cancel). The
-    tombstone must outlive every copy of the entry that may still be on its way. `outputs` are
+    tombstone must outlive every copy of the entry that may still be on its way. Where `accept`
+    noted another `result_ttl_ms`, that holds, and the tombstone follows. `outputs` are
     written under a key of their own, to which the reply points; `has_blob` has the inputs' key
     removed; `is_dead` has the entry kept among the dead letters.
     """
@@ -164,23 +167,33 @@ def _read_streams(raw: Any) -> list[tuple[str, list[Entry]]]:
 
 
 CLOCK_TOLERANCE_MS = 5_000
+# A request is answered soon after its deadline, unless all routers are away.
+_ASKED_TTLS_MS = limits.OPEN_MS_MAX + limits.TIMEOUT_MS_MAX
 
 
 def accept(
-    keys: ModelKeys, ingress: str, backlog: int, items: Sequence[AcceptItem]
+    keys: ModelKeys, ingress: str, stamp: Stamp, backlog: int, items: Sequence[AcceptItem]
 ) -> Command[tuple[int, list[Accepted]]]:
     """Open requests, or write their refusals; at most `ACCEPT_ITEMS_MAX` items.
 
+    `stamp` is that of the deploy record by which the items were made.
+
     Returns the number of open requests and one outcome per item.
+
+    Raises (when run):
+        StaleRecordError: the record is another by now; nothing has happened.
     """
     queues: dict[str, int] = {}
-    script_keys: list[Part] = [ingress, keys.due, keys.later, keys.parked]
+    script_keys: list[Part] = [
+        ingress, keys.due, keys.later, keys.parked, keys.deploy, keys.ttl
+    ]  # fmt: skip
     for item in items:
         if item.queue and item.queue not in queues:
             queues[item.queue] = len(queues) + 1
             script_keys += (item.queue, item.bell)
     args: list[Part] = [
-        backlog, len(queues), len(items), limits.REFUSAL_TTL_MS, CLOCK_TOLERANCE_MS
+        backlog, len(queues), len(items), limits.REFUSAL_TTL_MS, CLOCK_TOLERANCE_MS, *stamp,
+        _ASKED_TTLS_MS,
     ]  # fmt: skip
     for item in items:
         tenant, request_id = item.tenant, item.request_id
@@ -200,6 +213,7 @@ def accept(
             item.refusal,
             keys.channel(tenant, request_id) if item.refusal else "",
             item.delay_ms,
+            item.result_ttl_ms,
             len(fields),
             *fields,
         )
@@ -214,17 +228,24 @@ TAKE_BYTES_MAX = 4 * 1024 * 1024
 
 
 def take(
-    keys: ModelKeys, worker: str, record: VersionRecord, streams: Sequence[str], room: int
+    keys: ModelKeys,
+    worker: str,
+    stamp: Stamp,
+    record: VersionRecord,
+    streams: Sequence[str],
+    room: int,
 ) -> Command[list[tuple[str, list[Entry]]]]:
     """Take waiting entries of one version, about `room` rows, in the order of `streams`.
 
-    One request counts for half a batch at most, however many rows it has.
+    One request counts for half a batch at most, however many rows it has. `stamp` is that of the
+    deploy record by which the worker takes.
 
     Raises (when run):
         FencedError: the worker is not among the living.
+        StaleRecordError: the deploy record is another by now; nothing was taken.
     """
-    script_keys = [keys.workers, keys.due, keys.bell(record.version), *streams]
-    args = (worker, room, TAKE_BYTES_MAX, weight_max(record))
+    script_keys = [keys.workers, keys.due, keys.bell(record.version), keys.deploy, *streams]
+    args = (worker, room, TAKE_BYTES_MAX, weight_max(record), *stamp)
     return call("take", script_keys, args, _read_streams)
 
 
@@ -259,15 +280,16 @@ class Recovered(NamedTuple):
 
 
 def recover(
-    keys: ModelKeys, worker: str, gone: str, stream: str, count: int
+    keys: ModelKeys, worker: str, stamp: Stamp, gone: str, stream: str, count: int
 ) -> Command[list[Recovered]]:
     """Take over entries that a lost worker had taken from one stream, in their place.
 
     Raises (when run):
         FencedError: the worker is not among the living.
+        StaleRecordError: the deploy record is another than that of `stamp`; nothing was taken.
     """
-    script_keys = [keys.workers, keys.due, keys.lost, keys.worker(gone), stream]
-    return call("recover", script_keys, [worker, gone, count], _read_recovered)
+    script_keys = [keys.workers, keys.due, keys.lost, keys.worker(gone), stream, keys.deploy]
+    return call("recover", script_keys, [worker, gone, count, *stamp], _read_recovered)
 
 
 def _read_recovered(raw: Sequence[Any]) -> list[Recovered]:
@@ -282,14 +304,15 @@ def wait_for_bell(bells: Sequence[str], timeout_s: float) -> Command[bool]:
 def finish(keys: ModelKeys, worker: str, items: Sequence[FinishItem]) -> Command[list[Finished]]:
     """End requests; see `split_finish` for how many fit one call. `worker` may be empty."""
     streams: dict[str, int] = {}
-    script_keys: list[Part] = [keys.due, keys.journal, keys.dead]
+    script_keys: list[Part] = [keys.due, keys.journal, keys.dead, keys.ttl]
     for item in items:
         if item.stream and item.stream not in streams:
             streams[item.stream] = len(streams) + 1
             script_keys.append(item.stream)
     args: list[Part] = [
         worker, len(streams), len(items), limits.JOURNAL_LINES_MAX, limits.NOTIFY_BYTES_MAX,
-        limits.DEAD_LETTERS_MAX, limits.DEAD_BYTES_MAX,
+        limits.DEAD_LETTERS_MAX, limits.DEAD_BYTES_MAX, limits.RESULT_TTL_MS_MAX,
+        limits.OPEN_MS_MAX,
     ]  # fmt: skip
     for item in items:
         tenant, request_id = item.tenant, item.request_id
@@ -339,14 +362,14 @@ def split_finish(items: Iterable[FinishItem]) -> list[list[FinishItem]]:
     return calls
 
 
-def overdue(keys: ModelKeys, count: int) -> Command[list[tuple[str, str]]]:
-    """Open requests past their deadline, as (tenant, id)."""
-    return call("overdue", [keys.due], [count], _read_members)
+def overdue(keys: ModelKeys, count: int) -> Command[list[bytes]]:
+    """Open requests past their deadline, as members of `due` (`wire.keys.read_member`)."""
+    return call("overdue", [keys.due], [count], as_is)
 
 
-def _read_members(raw: Sequence[bytes]) -> list[tuple[str, str]]:
-    parts = (item.decode().partition(":") for item in raw)
-    return [(tenant, request_id) for tenant, _, request_id in parts]
+def forget_members(keys: ModelKeys, members: Sequence[bytes]) -> Command[int]:
+    """Drop members of `due` that are no requests."""
+    return plain(int, "ZREM", keys.due, *members)
 
 
 def open_requests(keys: ModelKeys) -> Command[int]:

@@ -26,7 +26,7 @@ class WaitingRow(NamedTuple):
     Attributes:
         request, row: its handle in the device process.
         length: exact, in tokens.
-        key: only rows with equal keys share a batch.
+        key: parameters and kind; only rows with equal keys share a batch.
         level: 0 for the highest priority.
         rank_ms: when it counts as having arrived (monotonic); later rows of a large request count
             as later, so that they do not hold up everybody else.

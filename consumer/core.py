@@ -365,7 +365,7 @@ class Core:
         lane = held.lane
         self._leave_preparing(held)
         held.phase = Phase.PREPARED
-        _, held.lengths, held.truncated_tokens, held.preprocess_ms = item
+        _, held.lengths, held.truncated_tokens, held.preprocess_ms, held.kinds = item
         held.rows_left = len(held.lengths)
         lane.weigh(held)
         lane.preprocess_ms += _SMOOTH * (held.preprocess_ms - lane.preprocess_ms)
@@ -383,7 +383,7 @@ class Core:
             held = self.held.get(item.request)
             if held is not None and held.phase is Phase.PREPARING:
                 self._learn_lengths(held, item)
-                if not done.rows:  # it broke a limit and was not run
+                if not done.rows:  # it broke a limit, or is of several kinds, and was not run
                     held.lane.rows.extend(dispatch.waiting_rows(held))
         longest = batch.charge(done, self.held)
         if longest and not done.failures:

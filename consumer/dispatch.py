@@ -86,10 +86,10 @@ def waiting_rows(held: Held) -> list[WaitingRow]:
             held.number,
             at,
             length,
-            held.entry.parameters,
+            (held.entry.parameters, kind),
             held.placement.level,
             held.taken_ms + at * step_ms,
             held.deadline_ms,
         )
-        for at, length in enumerate(held.lengths)
+        for at, (length, kind) in enumerate(zip(held.lengths, held.kinds, strict=True))
     ]

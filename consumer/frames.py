@@ -33,27 +33,31 @@ class FrameReader:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, chunk: bytes) -> list[bytes]:
+    def feed(self, chunk: bytes) -> list[memoryview]:
         """Add bytes; return the bodies of the frames that are complete now.
 
         Raises:
             ProtocolError: a frame claims more than `FRAME_BYTES_MAX`.
         """
-        self._buffer += chunk
+        buffer = self._buffer
+        buffer += chunk
         bodies = []
         start = 0
-        while len(self._buffer) - start >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._buffer, start)
+        while len(buffer) - start >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(buffer, start)
             if length > FRAME_BYTES_MAX:
                 raise ProtocolError(f"a frame of {length} bytes; {FRAME_BYTES_MAX} are allowed")
             end = start + _LENGTH.size + length
-            if len(self._buffer) < end:
+            if len(buffer) < end:
                 break
-            bodies.append(bytes(memoryview(self._buffer)[start + _LENGTH.size : end]))
+            bodies.append((start + _LENGTH.size, end))
             start = end
-        if start:
-            del self._buffer[:start]
-        return bodies
+        if not start:
+            return []
+        # The buffer goes with its bodies: to copy a large one would cost as much as to read it.
+        self._buffer = buffer[start:]
+        whole = memoryview(buffer)
+        return [whole[begin:end] for begin, end in bodies]
 
 
 class FrameChannel:
@@ -139,7 +143,7 @@ class FrameChannel:
 
     def _last_words(self) -> list[Message]:
         """What the other side said before it ended."""
-        bodies: list[bytes] = []
+        bodies: list[memoryview] = []
         for _ in range(_LAST_READS_MAX):
             try:
                 chunk = self._read_now()

@@ -47,6 +47,7 @@ class Held:
     phase: Phase = Phase.WAITING
     attempt: int = 1  # runs, this one included; `entry.attempt` counts those before this worker
     lengths: Sequence[int] = ()
+    kinds: Sequence[int] = ()
     rows_left: int = 0
     started_ms: float = 0.0
     preprocess_ms: float = 0.0
@@ -62,7 +63,7 @@ class Held:
         """Back to the beginning after the device process was lost."""
         self.phase = Phase.WAITING
         self.attempt += 1
-        self.lengths = ()
+        self.lengths = self.kinds = ()
         self.rows_left = 0
         self.padded_tokens = 0
         self.device_ms = 0.0

@@ -13,12 +13,12 @@ from typing import Any, Protocol
 
 from ..broker import fleet, requests
 from ..broker.commands import Command
-from ..broker.errors import FencedError, NoGroupError, UnusableKeyError
+from ..broker.errors import FencedError, NoGroupError, StaleRecordError, UnusableKeyError
 from ..broker.interface import Executor
 from ..broker.requests import Entry
 from ..service.fault_points import FaultPoints
 from ..service.watchdog import Loop
-from ..wire.deployment import VersionRecord
+from ..wire.deployment import Stamp, VersionRecord
 from ..wire.errors import ErrorBody, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.work import WorkEntry, parse_work
@@ -36,10 +36,14 @@ Taken = list[tuple[str, list[Entry]]]
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Lanes with room, and how much; `crowded` where a lane of the model has none."""
+    """Lanes with room, and how much; `crowded` where a lane of the model has none.
+
+    `stamp` is that of the deploy record that the lanes fit.
+    """
 
     lanes: Sequence[tuple[Lane, int]]
     crowded: bool
+    stamp: Stamp
 
 
 class Desk(Protocol):
@@ -76,6 +80,9 @@ class Desk(Protocol):
 
     def doubt(self) -> None:
         """An answer was lost that may have handed entries to us."""
+
+    def reread(self, model: str, stamp: Stamp) -> None:
+        """Offer nothing of a model before its deploy record, `stamp` no longer, was read again."""
 
     def report_outage(self, error: ServerError) -> None:
         """The server gave no answer, or an error."""
@@ -174,10 +181,16 @@ class Intake:
             self._order(lane.record).streams(self._desk.server_now_ms()) for lane, _ in offer.lanes
         ]
         for (lane, room), streams in zip(offer.lanes, asked, strict=True):
-            commands.append(requests.take(self._keys, self._desk.name, lane.record, streams, room))
+            commands.append(
+                requests.take(self._keys, self._desk.name, offer.stamp, lane.record, streams, room)
+            )
         self._left_behind = False
         answers = self._executor.run_each(commands)
-        faults = [answer for answer in answers if isinstance(answer, ServerError)]
+        errors = [answer for answer in answers if isinstance(answer, ServerError)]
+        faults = [error for error in errors if not isinstance(error, StaleRecordError)]
+        if len(faults) < len(errors):
+            self._left_behind = True  # the bell will not ring again for what waits
+            self._desk.reread(self._keys.model, offer.stamp)
         for (lane, room), streams, taken in zip(
             offer.lanes, asked, answers[-len(asked) :], strict=True
         ):

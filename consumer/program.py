@@ -22,7 +22,8 @@ from ..service.lifecycle import StopSignal, Thread
 from ..service.outage import Outage
 from ..service.settings import Settings
 from ..service.watchdog import Watchdog
-from ..wire.deployment import Deployment, VersionRecord
+from ..wire.announcements import worker_announcement
+from ..wire.deployment import Deployment, Stamp, VersionRecord
 from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys
 from .closed import ClosedWatch
@@ -111,6 +112,7 @@ class Keeper:
         self._closed = ClosedWatch(worker, self._executor, self._context.settings.namespace)
         self._deployments: dict[str, Deployment] = {}
         self._next_refresh_ms = 0.0
+        self._refreshed_ms = 0.0
         self._loop = self._context.watchdog.watch("keeper", COMMAND_TIMEOUT_S)
         self._is_stranded = False  # it held requests of a version that cannot be loaded here
         self._has_looked = False  # at the deploy records
@@ -127,7 +129,7 @@ class Keeper:
         try:
             while not (stop.is_set() or self.is_over):
                 self.tick()
-                stop.wait(_TICK_S)
+                self._worker.wants_records.wait(_TICK_S)
             self.wind_up()
         finally:
             self.close()
@@ -144,6 +146,11 @@ class Keeper:
         Raises:
             DeniedError: the server does not let us in.
         """
+        if self._worker.wants_records.is_set():
+            self._worker.wants_records.clear()
+            # Not at once again, where the server holds to another record than can be read.
+            soon_ms = self._refreshed_ms + 1000 * _TICK_S
+            self._next_refresh_ms = min(self._next_refresh_ms, soon_ms)
         if self._loop.delay_s() == 0:
             self._ask_server()
         self._worker.watch_limits()
@@ -214,6 +221,7 @@ class Keeper:
         is_due = now_ms >= self._next_refresh_ms
         try:
             if is_due:
+                self._refreshed_ms = now_ms
                 self._refresh(self._executor)
                 self._next_refresh_ms = now_ms + self._context.settings.refresh_ms
             self._recovery.tick(self._deployments, list(self._lanes.values()))
@@ -242,10 +250,8 @@ class Keeper:
             if deployment is not None:
                 deployments[name] = deployment
         self._deployments = deployments
-        self._worker.on_hold = frozenset(
-            name for name, deployment in deployments.items() if deployment.intake == "hold"
-        )
         self._match_lanes(deployments)
+        self._worker.act_on(deployments)
         self._announce(deployments)
         self._has_looked = True
 
@@ -297,9 +303,9 @@ class Keeper:
 
     def _announce(self, deployments: dict[str, Deployment]) -> None:
         namespace = self._context.settings.namespace
-        for model in deployments:
+        for model, deployment in deployments.items():
             keys = ModelKeys(namespace, model)
-            self._worker.heart.announce(keys, self._announcement(model))
+            self._worker.heart.announce(keys, self._announcement(model, deployment.stamp))
             if model not in self._intakes:
                 self._start_intake(keys)
         for model in [model for model in self._intakes if model not in deployments]:
@@ -307,11 +313,12 @@ class Keeper:
             over.set()
             self._worker.heart.withdraw(ModelKeys(namespace, model))
 
-    def _announcement(self, model: str) -> dict[str, str]:
+    def _announcement(self, model: str, stamp: Stamp) -> dict[str, str]:
         lanes = [lane for (name, _), lane in self._lanes.items() if name == model]
         states = {lane.version: _lane_state(lane) for lane in lanes}
         return {
             "lanes": orjson.dumps(states).decode(),
+            **worker_announcement(stamp),
             "device": self._context.settings.device,
             "stalled": ", ".join(self._context.watchdog.stalled),
             "host": socket.gethostname(),

@@ -14,7 +14,7 @@ import msgpack
 
 from ..wire.errors import ProtocolError
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 FRAME_BYTES_MAX = 512 * 1024 * 1024
 # Exit status of a device process that ended because a model's code asked for it.
 EXIT_MODEL_LEFT = 71
@@ -35,12 +35,16 @@ class Item(NamedTuple):
 
 
 class PreparedItem(NamedTuple):
-    """One request whose rows now wait in the device process; `lengths` are exact, one a row."""
+    """One request whose rows now wait in the device process; `lengths` are exact, one a row.
+
+    `kinds` has a number for each row; only rows of equal kinds may run together.
+    """
 
     request: int
     lengths: list[int]
     truncated_tokens: int
     preprocess_ms: float
+    kinds: list[int]
 
 
 class Answer(NamedTuple):
@@ -107,7 +111,10 @@ class Fetch(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Run these prepared rows as one batch; answered by `Done`."""
+    """Run these prepared rows as one batch; answered by `Done`.
+
+    They are of one kind, and of requests with equal `parameters`.
+    """
 
     batch: int
     lane: int
@@ -117,8 +124,8 @@ class Run(NamedTuple):
 class PrepareRun(NamedTuple):
     """Preprocess these requests and run all their rows as one batch; for an idle device.
 
-    Answered by `Done`. Where the rows break `max_batch_size` or `max_batch_tokens`, nothing is
-    run: the items come back in `Done.prepared` with `Done.rows` empty.
+    Answered by `Done`. Where the rows break `max_batch_size` or `max_batch_tokens`, or are not all
+    of one kind, nothing is run: the items come back in `Done.prepared` with `Done.rows` empty.
     """
 
     batch: int
@@ -229,7 +236,7 @@ _NESTED: dict[str, dict[str, type[Any]]] = {
 _HANDLES = {"Run": "rows", "Done": "rows"}
 
 
-def decode(body: bytes) -> Message:
+def decode(body: bytes | memoryview) -> Message:
     """Read the body of a frame.
 
     Raises:

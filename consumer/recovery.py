@@ -9,10 +9,10 @@ from random import Random
 from typing import Protocol
 
 from ..broker import fleet, requests
-from ..broker.errors import FencedError
+from ..broker.errors import FencedError, StaleRecordError
 from ..broker.interface import Executor
 from ..broker.requests import Recovered
-from ..wire.deployment import Deployment
+from ..wire.deployment import Deployment, Stamp
 from ..wire.errors import ErrorBody, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.liveness import LivenessWatch
@@ -47,6 +47,9 @@ class Heir(Protocol):
 
     def doubt(self) -> None:
         """An answer was lost that may have handed entries to us."""
+
+    def reread(self, model: str, stamp: Stamp) -> None:
+        """Take nothing over of a model before its deploy record was read again."""
 
     def room_for_lost(self, lane: Lane) -> int:
         """Rows that the lane may take over now."""
@@ -95,7 +98,10 @@ class Recovery:
         try:
             peers, lost = self.look(list(deployments))
             for model, gone in lost.items():
-                self._take_over_model(deployments[model], lanes, gone)
+                try:
+                    self._take_over_model(deployments[model], lanes, gone)
+                except StaleRecordError:
+                    self._heir.reread(model, deployments[model].stamp)
         except FencedError:
             peers = 0
             self._watch.interrupt()  # the heart finds out what it means
@@ -155,17 +161,17 @@ class Recovery:
         for gone in lost:
             for lane in lanes:
                 if lane.model == deployment.model:
-                    self._take_over_lane(keys, lane, gone)
+                    self._take_over_lane(keys, deployment.stamp, lane, gone)
             self._context.faults.reach("worker.before_retire")
             if self._executor.run(fleet.retire(keys, gone, streams)):
                 self._context.events.emit("worker.forgotten", worker=gone, model=keys.model)
 
-    def _take_over_lane(self, keys: ModelKeys, lane: Lane, gone: str) -> None:
+    def _take_over_lane(self, keys: ModelKeys, stamp: Stamp, lane: Lane, gone: str) -> None:
         for stream in fleet.queue_streams(keys, lane.record):
             room = self._heir.room_for_lost(lane)
             if room <= 0:
                 return
-            command = requests.recover(keys, self._heir.name, gone, stream, room)
+            command = requests.recover(keys, self._heir.name, stamp, gone, stream, room)
             entries = [
                 entry
                 for found in self._executor.run(command)

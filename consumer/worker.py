@@ -6,7 +6,7 @@ limits.
 """
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from itertools import count
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 from ..broker import fleet
 from ..broker.commands import Command
 from ..broker.interface import COMMAND_TIMEOUT_S, Executor, blocking_timeout_s
-from ..wire.deployment import VersionRecord
+from ..wire.deployment import Deployment, Stamp, VersionRecord
 from ..wire.errors import ErrorBody, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.work import WorkEntry
@@ -28,6 +28,7 @@ from .unit_key import CROWD, UnitKey
 
 _ROOM_WAIT_S = 1.0
 _DRAIN_LOOK_S = 0.2
+_NOTHING = Offer((), crowded=True, stamp=Stamp())
 
 
 class Outcome(Enum):
@@ -53,7 +54,10 @@ class Worker:
         self.stopping = threading.Event()
         self._inside_told: dict[str, list[str]] = {}  # guarded by lock
         self.taking = True  # only ever goes to False
-        self.on_hold: frozenset[str] = frozenset()  # models of which nothing is taken; replaced
+        # Model → the record by which it is taken of; guarded by lock, replaced. `wants_records`
+        # asks the keeper to read them at once.
+        self._in_force: Mapping[str, Deployment] = {}
+        self.wants_records = threading.Event()
         self.server_offset_ms = 0.0  # server time minus monotonic time
         self.failure: BaseException | None = None
         self.doubts = 0  # guarded by lock
@@ -181,7 +185,22 @@ class Worker:
             for unit in self.units:
                 unit.watch_limits()
 
+    def act_on(self, deployments: Mapping[str, Deployment]) -> None:
+        """Take by these deploy records from now on; the lanes fit them."""
+        with self.lock:
+            before, self._in_force = self._in_force, dict(deployments)
+            if any(before.get(name) != record for name, record in deployments.items()):
+                self.changed.notify_all()
+
     # The desk of the intake threads.
+
+    def reread(self, model: str, stamp: Stamp) -> None:
+        """Take nothing of a model until the keeper has read its record, `stamp` no longer."""
+        with self.lock:
+            known = self._in_force.get(model)
+            if known is not None and known.stamp == stamp:
+                self._in_force = {n: one for n, one in self._in_force.items() if n != model}
+        self.wants_records.set()
 
     def make_intake(self, keys: ModelKeys, over: threading.Event) -> Intake:
         """What takes entries of one model until told to stop; for a thread of its own."""
@@ -200,9 +219,10 @@ class Worker:
 
     def _find_room(self, model: str) -> Offer:
         if not self.taking or self.now_ms() > self._fresh_until_ms:
-            return Offer((), crowded=True)
-        if model in self.on_hold or not self.heart.has_joined(model):
-            return Offer((), crowded=True)
+            return _NOTHING
+        record = self._in_force.get(model)
+        if record is None or record.intake == "hold" or not self.heart.has_joined(model):
+            return _NOTHING
         ready = 0
         lanes: list[tuple[Lane, int]] = []
         for unit in self.units:
@@ -212,7 +232,7 @@ class Worker:
                     room = unit.core.room(lane)
                     if room > 0:
                         lanes.append((lane, room))
-        return Offer(lanes, crowded=len(lanes) < ready)
+        return Offer(lanes, crowded=len(lanes) < ready, stamp=record.stamp)
 
     def hold(self, lane: Lane, entries: Sequence[tuple[Placement, WorkEntry]]) -> None:
         """Take entries over and start what can be started."""
@@ -236,7 +256,8 @@ class Worker:
         """Rows that a lane may take over from lost workers now."""
         with self.lock:
             unit = self.unit_of(lane)
-            if unit is None or not self.taking or lane.model in self.on_hold:
+            record = self._in_force.get(lane.model)
+            if unit is None or not self.taking or record is None or record.intake == "hold":
                 return 0
             return unit.core.room_for_lost(lane) if self.now_ms() <= self._fresh_until_ms else 0
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from ..wire.codec import plain_json
 from ..wire.errors import BatchfleetError, StoreError
 from .code import RUNTIME
 from .environments import LOCKED
@@ -206,8 +207,8 @@ def _object(path: Path, name: str, value: Any) -> dict[str, Any]:
 
 def _encode(path: Path, wire: Mapping[str, Any]) -> bytes:
     try:
-        return orjson.dumps(wire)
-    except orjson.JSONEncodeError as error:
+        return orjson.dumps(plain_json("its values", wire))
+    except ValueError as error:
         raise DraftError(f"{path}: what it says about itself is not plain JSON: {error}") from error
 
 

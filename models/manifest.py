@@ -7,11 +7,12 @@ all faults at once. The version's `lineage` names what its answers depend on.
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import isfinite
+from sys import float_info
 from typing import Any
 
 import orjson
 
+from ..wire.codec import plain_json, strict_json
 from ..wire.deployment import (
     Limits,
     Signature,
@@ -22,6 +23,8 @@ from ..wire.deployment import (
 )
 from ..wire.errors import SettingsError, StoreError
 from ..wire.names import RULE, is_name, shown
+from ..wire.numbers import Range, shown_value
+from ..wire.reading import BYTES_PER_TOKEN
 from ..wire.tensors import BYTES, DATATYPES
 from .code import RUNTIME, ModelCode, read_code
 from .environments import check_environment_name
@@ -139,9 +142,10 @@ class Manifest:
             "golden": [_golden_to_wire(example) for example in self.golden],
         }
         try:
-            return orjson.dumps(wire, option=orjson.OPT_INDENT_2)
-        except orjson.JSONEncodeError as error:
+            plain = plain_json("its parameters or examples", wire)
+        except ValueError as error:
             raise StoreError(f"{self.model}/{self.version} is not plain JSON: {error}") from error
+        return orjson.dumps(plain, option=orjson.OPT_INDENT_2)
 
     @staticmethod
     def from_json(raw: bytes) -> "Manifest":
@@ -172,8 +176,8 @@ def _parse(raw: bytes) -> dict[str, Any]:
     if len(raw) > MANIFEST_BYTES_MAX:
         raise StoreError(f"a manifest may have {MANIFEST_BYTES_MAX} bytes, this one has more")
     try:
-        wire = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
+        wire = strict_json(raw)
+    except ValueError as error:
         raise StoreError(f"a manifest must be JSON: {error}") from error
     if not isinstance(wire, dict):
         raise StoreError("a manifest must be a JSON object")
@@ -205,11 +209,16 @@ def _read_environment(value: Any) -> str:
     return check_environment_name(value)
 
 
-def _read_number(value: Any) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not isfinite(value) or value < 0:
-        raise ValueError(f"{shown(str(value))} is not a number of 0 or more")
-    return float(value)
+def _read_within(limits: Range) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if fault := limits.fault(value):
+            raise ValueError(f"{shown_value(value)} {fault}")
+        return limits.plain(value)
+
+    return read
+
+
+_read_tolerance = _read_within(Range(0, float_info.max, whole=False))
 
 
 def _read_device(value: Any) -> str:
@@ -240,6 +249,9 @@ def _read_sha256(value: Any) -> str:
     return value
 
 
+_SIZE_BYTES = Range(0, (1 << 63) - 1)
+
+
 def _read_files(value: Any) -> dict[str, FileEntry]:
     wire = _read_object(value)
     if len(wire) > FILES_MAX:
@@ -254,8 +266,8 @@ def _file_faults(name: str, entry: Any) -> list[str]:
         return [*faults, f"{shown(name)} must have exactly sha256 and size_bytes"]
     if not isinstance(entry["sha256"], str) or not is_sha256(entry["sha256"]):
         faults.append(f"sha256 of {shown(name)} must be 64 hex characters")
-    if type(entry["size_bytes"]) is not int or entry["size_bytes"] < 0:
-        faults.append(f"size_bytes of {shown(name)} must be a whole number")
+    if fault := _SIZE_BYTES.fault(entry["size_bytes"]):
+        faults.append(f"size_bytes of {shown(name)} {fault}")
     return faults
 
 
@@ -320,7 +332,7 @@ def _read_golden(value: Any) -> tuple[Golden, ...]:
         Golden(
             inputs=example["inputs"],
             outputs=example["outputs"],
-            tolerance=_read_number(example["tolerance"]),
+            tolerance=_read_tolerance(example["tolerance"]),
         )
         for example in examples
     )
@@ -335,7 +347,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "environment": _read_environment,
     "device": _read_device,
     "code_sha256": _read_sha256,
-    "bytes_per_token": _read_number,
+    "bytes_per_token": _read_within(BYTES_PER_TOKEN),
     "signature": read_signature,
     "limits": _read_limits,
     "parameters": _read_object,

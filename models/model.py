@@ -5,11 +5,11 @@
             return [{"text": row["text"].upper()} for row in rows]
 
 All methods run in the device process: `load` and `predict` on the one thread that owns the device,
-`preprocess` and `postprocess` on a few threads beside it.
+`preprocess` and `postprocess` on threads beside it, each for one row at a time.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,7 +22,8 @@ class Row(dict[str, Any]):
     """One input row: name → `str`, `bytes` or a numpy array without the row axis.
 
     Attributes:
-        parameters: what the caller sent as `parameters`, the same for all rows of a request.
+        parameters: what the caller sent as `parameters`: equal for all rows of a request, and
+            decoded for each.
         truncate: the policy in force for this request, `end` or `refuse`.
     """
 
@@ -78,7 +79,12 @@ class LoadContext:
     signature: Signature
     limits: Limits
     folder: Path
-    logger: Any = field(default_factory=structlog.get_logger)
+    logger: Any = field(default_factory=structlog.get_logger, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """All but the logger, which is of this process; the other one takes its own."""
+        names = [one.name for one in fields(self) if one.name != "logger"]
+        return _load_context, ({name: getattr(self, name) for name in names},)
 
     def path(self, name: str) -> Path:
         """The path of one file of the version.
@@ -92,13 +98,17 @@ class LoadContext:
         return path
 
 
+def _load_context(said: dict[str, Any]) -> LoadContext:
+    return LoadContext(**said)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictContext:
     """What `predict` is given beside its rows.
 
     Attributes:
         lengths: exact length of each row.
-        parameters: the callers' `parameters`; equal for all rows of a batch.
+        parameters: the callers' `parameters`; equal for all rows of a batch, decoded for it.
         device: `cpu` or `cuda:N`.
         batch: number of this batch in the life of the device process.
     """
@@ -113,8 +123,9 @@ class Model:
     """A model that batchfleet can serve. Only `predict` must be written.
 
     With `stack = True`, `predict` gets one dict instead of a list of rows: each array of the
-    prepared rows padded at the side that `pad_side` names with `pad_value` and stacked along a new
-    first axis, plus `mask` (bool, rows × longest), true where a value is real.
+    prepared rows padded at the side that `pad_side` names with `pad_value` (a number that their
+    datatypes can hold) and stacked along a new first axis, plus `mask` (bool, rows × longest), true
+    where a value is real.
 
     `signature`, `limits` and `bytes_per_token` are what `batchfleet models publish FILE.py` writes
     into the manifest, as there. They are read from the file without running it, so write them out;
@@ -139,11 +150,17 @@ class Model:
         with the row itself then handed to `predict`. Without `Prepared` or `int` the length is the
         first axis of the first array. Raise `ValueError` to refuse the row as `bad_inputs`, or
         `RequestError.of(kind, message)` to choose the error.
+
+        The row and all in it are yours to change. This may run twice for one row: a batch that
+        failed runs again in parts, whose rows are made anew from what their callers sent.
         """
         return row
 
     def predict(self, rows: Any, context: PredictContext) -> Sequence[Any]:
-        """Run one batch: a list of prepared rows in, as many outputs out, in the same order."""
+        """Run one batch: a list of prepared rows in, as many outputs out, in the same order.
+
+        The list and the rows are yours to change. The outputs may be the same buffer each time.
+        """
         raise TypeError(f"{type(self).__name__} does not define predict")
 
     def postprocess(self, row: Any) -> Any:

@@ -16,10 +16,13 @@ from ..wire.deployment import Deployment, Limits, VersionRecord, check_limit, li
 from ..wire.errors import BatchfleetError, ErrorKind, RequestError, SettingsError
 from ..wire.keys import ModelKeys
 from ..wire.names import require_name, shown
+from ..wire.numbers import number_in
 
 _LIMIT_NAMES = frozenset(item.name for item in fields(Limits))
 _OVERRIDE = "set:"
 _DRAINING = "draining:"
+# Others may change a model between a look and what follows from it.
+_CHANGED_TRIES = 10
 
 
 class OpenRequestsError(BatchfleetError):
@@ -234,13 +237,22 @@ def undeploy(operator: Operator, model: str, *, forced: bool = False) -> int:
     Raises:
         CallerError: `unknown_model`.
         OpenRequestsError: requests are open, and it was not forced.
+        SettingsError: others kept changing the model meanwhile.
     """
     keys = operator.keys(model)
-    deploy_hash = operator.deploy_hash(model)
-    require_deployment(model, deploy_hash)
-    tenants = operator.executor.run(fleet.tenants(keys))
-    command = fleet.undeploy(keys, keys_to_remove(keys, deploy_hash, tenants), forced=forced)
-    removed, open_requests = operator.executor.run(command)
+    removed, open_requests = fleet.CHANGED, 0
+    for _ in range(_CHANGED_TRIES):
+        deploy_hash = operator.deploy_hash(model)
+        require_deployment(model, deploy_hash)
+        tenants = operator.executor.run(fleet.tenants(keys))
+        others = keys_to_remove(keys, deploy_hash, tenants)
+        epoch = deploy_hash.get("epoch", b"")
+        command = fleet.undeploy(keys, others, forced=forced, epoch=epoch)
+        removed, open_requests = operator.executor.run(command)
+        if removed != fleet.CHANGED:
+            break
+    if removed == fleet.CHANGED:
+        raise SettingsError(f"others are changing {model}; run it again")
     if not removed:
         raise OpenRequestsError(
             f"{open_requests} requests of {model} are open; wait for them, or say --force: "
@@ -258,7 +270,7 @@ def keys_to_remove(
     streams = [stream for record in versions for stream in fleet.queue_streams(keys, record)]
     bells = [keys.bell(record.version) for record in versions]
     ingress = [keys.ingress(tenant) for tenant in tenants]
-    return [*streams, *bells, *ingress, keys.later, keys.parked]
+    return [*streams, *bells, *ingress]
 
 
 def parse_overrides(assignments: Sequence[str]) -> dict[str, Any]:
@@ -292,12 +304,8 @@ def _parse_value(name: str, text: str) -> Any:
 
 def _parse_number(text: str) -> Any:
     """A number where `text` spells one, else the text: what fits is for `check_limit` to say."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    number = number_in(text)
+    return text if number is None else number
 
 
 def copy_of_record(

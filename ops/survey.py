@@ -1,15 +1,16 @@
 """The state of a fleet, read from the server: what is deployed, what waits, who serves it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
 
-from ..broker import fleet, requests
+from ..broker import announcing, fleet, requests
 from ..broker.blocking import BlockingExecutor
-from ..wire.deployment import Deployment, VersionRecord
-from ..wire.errors import SettingsError
+from ..broker.errors import UnusableKeyError
+from ..wire.deployment import Deployment, Stamp, VersionRecord
+from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys
 
 
@@ -60,13 +61,17 @@ class ModelStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetStatus:
-    """A fleet at one moment. Memory in bytes; `memory_bytes_max` is 0 where there is no limit."""
+    """A fleet at one moment. Memory in bytes; `memory_bytes_max` is 0 where there is no limit.
+
+    `routers` are those alive: name → model → epoch of the deploy record by which it acts.
+    """
 
     namespace: str
     server_version: str
     memory_bytes: int
     memory_bytes_max: int
     models: Sequence[ModelStatus]
+    routers: Mapping[str, Mapping[str, int]]
 
     def to_json(self) -> dict[str, Any]:
         """The map that `status --json` prints."""
@@ -80,13 +85,53 @@ def survey(executor: BlockingExecutor, namespace: str) -> FleetStatus:
         ServerError: the server failed.
     """
     info, names = executor.run_all([fleet.server_info(), fleet.models(namespace)])
+    routers = read_routers(executor, namespace)
+    forget_routers(
+        executor, namespace, [name for name, acts_by in routers.items() if acts_by is None]
+    )
     return FleetStatus(
         namespace=namespace,
         server_version=info.version,
         memory_bytes=info.used_memory,
         memory_bytes_max=info.maxmemory,
         models=[_survey_model(executor, ModelKeys(namespace, name)) for name in names],
+        routers={
+            name: {model: stamp.epoch for model, stamp in acts_by.items()}
+            for name, acts_by in routers.items()
+            if acts_by is not None
+        },
     )
+
+
+def read_routers(
+    executor: BlockingExecutor, namespace: str
+) -> dict[str, Mapping[str, Stamp] | None]:
+    """All routers, and by which record of each model they act; None for one that is silent.
+
+    Raises:
+        ServerError: the server failed.
+    """
+    try:
+        names = executor.run(announcing.router_names(namespace))
+    except UnusableKeyError:  # until a router makes it anew
+        names = []
+    found = executor.run_each([announcing.router_stamps(namespace, name) for name in names])
+    # What a foreign hand has put in the place of its announcement is no sign of a router.
+    signs = [None if isinstance(one, UnusableKeyError) else one for one in found]
+    for sign in signs:
+        if isinstance(sign, ServerError):
+            raise sign
+    return dict(zip(names, signs, strict=True))
+
+
+def forget_routers(executor: BlockingExecutor, namespace: str, silent: Collection[str]) -> None:
+    """Take names of routers that are silent from the list; one that comes back enters it again.
+
+    Raises:
+        ServerError: the server failed.
+    """
+    if silent:
+        executor.run(announcing.prune_names(namespace, sorted(silent)))
 
 
 def _survey_model(executor: BlockingExecutor, keys: ModelKeys) -> ModelStatus:
@@ -128,7 +173,7 @@ def read_worker(name: str, announcement: Mapping[str, bytes]) -> WorkerStatus:
         facts={
             field: value.decode(errors="replace")
             for field, value in sorted(announcement.items())
-            if field not in ("lanes", "stalled")
+            if field not in ("lanes", "stalled", "nonce")
         },
         stalled=announcement.get("stalled", b"").decode(errors="replace"),
     )

@@ -7,22 +7,32 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack, overload
+from typing import Any, Literal, NoReturn, Self, Unpack, overload
 
 from ..broker import requests
 from ..broker.commands import Command
+from ..broker.errors import UnreachableError
 from ..broker.interface import Broker
 from ..wire.errors import BatchfleetError, ErrorKind, ProtocolError, RequestError, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.names import require_name
+from ..wire.numbers import Range
 from ..wire.reply import Reply, decode_reply
 from ..wire.states import State
 from .blobs import may_have_blobs, with_outputs
-from .errors import ClientClosedError, WaitTimeoutError, unknown_model
+from .errors import ClientClosedError, WaitTimeoutError, not_picklable, unknown_model
 from .ingress import Entry, Ingress, NotAddedError, check_added
-from .options import NO_OPTIONS, OptionFields, Options, RequestIds, patience_s
+from .options import (
+    NO_OPTIONS,
+    WAIT_S,
+    OptionFields,
+    Options,
+    RequestIds,
+    patience_s,
+    require_number,
+)
 from .pauses import Pauses
 from .recovery import Recovery
 from .removal import ReplyRemover
@@ -31,7 +41,7 @@ from .target import find_target
 from .waiter import Waiter
 from .waits import Wait
 
-CONCURRENCY_MAX = 10_000
+CONCURRENCY = Range(1, 10_000)
 _MODELS_MAX = 1024
 _OPEN_STATES = (State.SUBMITTED, State.ACCEPTED)
 # How many answers `map` holds back while the next one in order is still running.
@@ -79,8 +89,12 @@ class AsyncClient:
         )
         self._remover = ReplyRemover(self._executor, self._tenant)
         self._recovery = Recovery(self._executor)
-        self._ingress = lru_cache(_MODELS_MAX)(self._open_ingress)
+        self._ingresses = lru_cache(_MODELS_MAX)(self._open_ingress)
         self._is_closed = False
+
+    def __reduce__(self) -> NoReturn:
+        """A client belongs to its event loop."""
+        raise not_picklable(self)
 
     @property
     def waiting(self) -> int:
@@ -124,7 +138,10 @@ class AsyncClient:
         """
         known = as_handle(handle)
         keys = self._keys_of(known)
-        seconds = patience_s(known.timeout_ms) if timeout_s is None else timeout_s
+        if timeout_s is None:
+            seconds = patience_s(known.timeout_ms)
+        else:
+            seconds = require_number("timeout_s", timeout_s, WAIT_S)
         while (wait := self._waiter.expect(keys, known.id, seconds)) is None:
             await self._waiter.confirm(keys, known.id, seconds)
         try:
@@ -187,13 +204,15 @@ class AsyncClient:
             ServerError: the server refused, or cannot be reached.
         """
         known = as_handle(handle)
+        seconds = require_number("timeout_s", timeout_s, WAIT_S)
         packed = self._ingress(known.model).pack_cancel(known.id)
         pauses = Pauses()
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(seconds):
                 while (state := await self.status(known)) in _OPEN_STATES:
                     # Again and again: another router may read this before it reads the request.
-                    if await self._executor.run_packed(packed) is None:
+                    send = partial(self._executor.run_packed, packed)
+                    if await self._recovery.twice(send, seconds) is None:
                         raise unknown_model(self._keys_of(known), self._tenant)
                     await pauses.pause()
         except TimeoutError as error:
@@ -278,8 +297,7 @@ class AsyncClient:
         """
         if "id" in fields:
             raise TypeError("one id cannot stand for many requests")
-        if not 1 <= concurrency <= CONCURRENCY_MAX:
-            raise ValueError(f"concurrency must lie in 1 to {CONCURRENCY_MAX}")
+        concurrency = require_number("concurrency", concurrency, CONCURRENCY)
         slots = asyncio.Semaphore(concurrency)
         window: deque[asyncio.Task[Result]] = deque()
         try:
@@ -308,6 +326,10 @@ class AsyncClient:
             raise ClientClosedError("the client was closed")
         require_name("id", handle.id)
         return self._ingress(handle.model).keys
+
+    def _ingress(self, model: str) -> Ingress:
+        # Asked first: what is no text may not even have a place in a cache.
+        return self._ingresses(model if type(model) is str else require_name("model", model))
 
     def _open_ingress(self, model: str) -> Ingress:
         return Ingress(ModelKeys(self._namespace, require_name("model", model)), self._tenant)
@@ -344,6 +366,9 @@ class AsyncClient:
 
     async def _read(self, *commands: Command[Any]) -> list[Any]:
         answers = await self._executor.run_each(commands)
+        if isinstance(answers[0], UnreachableError) and self._executor.was_reachable:
+            # The server may have cut an idle connection while this loop was busy elsewhere.
+            answers = await self._executor.run_each(commands)
         for answer in answers:
             if isinstance(answer, ServerError):
                 raise answer

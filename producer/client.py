@@ -10,15 +10,16 @@ import os
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from contextlib import suppress
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, Unpack, overload
+from typing import Any, Literal, NoReturn, Self, TypeVar, Unpack, overload
 
 from ..broker.interface import Broker
 from ..wire.errors import BatchfleetError
 from ..wire.states import State
 from .async_client import AsyncClient
-from .errors import ClientClosedError
-from .options import OptionFields
+from .errors import ClientClosedError, not_picklable
+from .options import NO_OPTIONS, OptionFields
 from .result import Handle, HandleLike, Result
 from .target import find_target
 
@@ -34,6 +35,7 @@ class _Core:
 
     def __init__(self, make_client: Callable[[], AsyncClient]) -> None:
         self._make_client = make_client
+        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None  # guarded by _lock
         self._is_stopped = False  # guarded by _lock
@@ -48,9 +50,10 @@ class _Core:
         Interrupted (Ctrl-C), it cancels the work. Any thread but the loop's own may call.
 
         Raises:
-            ClientClosedError: stopped.
+            ClientClosedError: stopped, or of another process.
         """
         try:
+            self._require_own_process()
             with self._lock:
                 future = asyncio.run_coroutine_threadsafe(work, self._running_loop())
         except BaseException:
@@ -61,6 +64,11 @@ class _Core:
         except BaseException:
             future.cancel()
             raise
+
+    def _require_own_process(self) -> None:
+        # Before the lock, which a fork may have left held for ever.
+        if os.getpid() != self._pid:
+            raise ClientClosedError("begun in another process, of which this one is a fork")
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._is_stopped:
@@ -132,6 +140,7 @@ class Client:
         defaults: OptionFields | None = None,
     ) -> None:
         target = find_target(redis_url, namespace, tenant, broker)
+        NO_OPTIONS.with_fields(defaults or {})  # refused here, not with the first request
 
         def make_client() -> AsyncClient:
             return AsyncClient(
@@ -146,6 +155,10 @@ class Client:
         # By process id. `setdefault` is atomic, so no lock is needed that a fork could leave held.
         self._cores: dict[int, _Core] = {}
         self._finalizer = weakref.finalize(self, _close_cores, self._cores)
+
+    def __reduce__(self) -> NoReturn:
+        """A client belongs to its process."""
+        raise not_picklable(self)
 
     def _core(self) -> _Core:
         if not self._finalizer.alive:
@@ -247,7 +260,9 @@ class Client:
             while (answer := core.run(_next(answers))) is not _END:
                 yield answer
         finally:
-            core.run(_end(answers))
+            # A closed client has ended them, and in a forked child they are its parent's.
+            with suppress(ClientClosedError):
+                core.run(_end(answers))
 
     def close(self) -> None:
         """End what waits with `ClientClosedError` and disconnect. May be called twice."""

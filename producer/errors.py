@@ -39,3 +39,11 @@ def unwritable(error: UnwritableError) -> RequestError:
     is_full = isinstance(error, OutOfMemoryError)
     kind = ErrorKind.BUSY if is_full else ErrorKind.UNAVAILABLE
     return RequestError.of(kind, str(error), retry_after_ms=_UNWRITABLE_RETRY_MS)
+
+
+def not_picklable(client: object) -> TypeError:
+    """The error of a client that somebody wants to send to another process, or to copy."""
+    return TypeError(
+        f"{type(client).__name__} holds connections of this process: it cannot be pickled or "
+        "copied; make one in each process, or hand over its arguments"
+    )

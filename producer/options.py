@@ -8,10 +8,11 @@ from typing import Any, Literal, TypedDict
 
 import orjson
 
-from ..wire.codec import JSON, MSGPACK
+from ..wire.codec import CONTENT_TYPES, JSON, MSGPACK, plain_json
 from ..wire.errors import ErrorKind, RequestError
-from ..wire.limits import NOTIFY_PREFIX_LENGTH, TIMEOUT_MS_DEFAULT
-from ..wire.request import Request
+from ..wire.limits import DELAY_MS_MAX, NOTIFY_PREFIX_LENGTH, TIMEOUT_MS_DEFAULT, TIMEOUT_MS_MAX
+from ..wire.numbers import Range, shown_value
+from ..wire.request import FIELD_CHOICES, FIELD_RANGES, Request
 
 # How much longer than the request's own time-out a caller waits for the fleet to report it.
 _GRACE_MS = 5_000
@@ -94,6 +95,24 @@ class Options:
             return replace(changed, outputs=(changed.outputs,))
         return changed
 
+    def __post_init__(self) -> None:
+        """Hold each option against what the contract allows.
+
+        Raises:
+            CallerError: `bad_request`, naming the option and what it may be.
+        """
+        for name in _NUMBERS:
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, require_number(name, value, FIELD_RANGES[name]))
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, str) and value in choices):
+                raise _bad(f"{name} must be one of: {', '.join(choices)}")
+        for name in _TEXTS:
+            _check_text(name, getattr(self, name))
+        _check_outputs(self.outputs)
+
     @property
     def patience_s(self) -> float:
         """How long a caller waits who names no time of its own."""
@@ -117,7 +136,7 @@ class Options:
             id=request_id,
             inputs=inputs,
             content_type=MSGPACK,
-            accept=None if self.accept == MSGPACK else JSON,
+            accept=JSON if self.accept == JSON else None,
             version=self.version,
             outputs=None if self.outputs is None else ",".join(self.outputs),
             parameters=None if parameters is None else _encode_parameters(parameters),
@@ -135,6 +154,42 @@ class Options:
 
 
 _FIELDS = tuple(field.name for field in fields(Options))
+_NUMBERS = tuple(name for name in _FIELDS if name in FIELD_RANGES)
+_CHOICES = {**{n: FIELD_CHOICES[n] for n in ("priority", "truncate")}, "accept": CONTENT_TYPES}
+_TEXTS = ("id", "version", "meta", "traceparent")
+
+
+def _bad(message: str) -> RequestError:
+    return RequestError.of(ErrorKind.BAD_REQUEST, message)
+
+
+def require_number(name: str, value: Any, limits: Range) -> Any:
+    """Return `value` in Python's own type if it lies within the range.
+
+    Raises:
+        CallerError: `bad_request`, naming the range.
+    """
+    if fault := limits.fault(value):
+        raise _bad(f"{name} {fault}, not {shown_value(value)}")
+    return limits.plain(value)
+
+
+def _check_text(name: str, value: Any) -> None:
+    if value is None:
+        return
+    if not isinstance(value, str):
+        raise _bad(f"{name} must be text, not {type(value).__name__}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise _bad(f"{name} holds a lone surrogate") from error
+
+
+def _check_outputs(outputs: Any) -> None:
+    if not isinstance(outputs, str | Sequence | None):
+        raise _bad(f"outputs must be a list of names, not {type(outputs).__name__}")
+    for name in outputs or ():
+        _check_text("outputs", name)
 
 
 def _unknown_option(name: str) -> str:
@@ -146,11 +201,17 @@ def _unknown_option(name: str) -> str:
 
 
 def _encode_parameters(parameters: Mapping[str, Any]) -> bytes:
+    if not isinstance(parameters, Mapping):
+        raise _bad("parameters must be a mapping from texts to values")
     try:
-        return orjson.dumps(parameters, option=orjson.OPT_SERIALIZE_NUMPY)
-    except TypeError as error:
-        text = f"parameters cannot be written in JSON: {error}"
-        raise RequestError.of(ErrorKind.BAD_REQUEST, text) from error
+        return orjson.dumps(plain_json("parameters", parameters))
+    except ValueError as error:
+        raise _bad(str(error)) from error
+
+
+# What delay and time-out together may come to, and a little more than that.
+WHOLE_MS = Range(1, DELAY_MS_MAX + TIMEOUT_MS_MAX)
+WAIT_S = Range(0, 100_000, whole=False)
 
 
 def patience_s(timeout_ms: int | None) -> float:

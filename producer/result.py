@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ..wire.errors import CallerError, ProtocolError
+from ..wire.errors import CallerError, ErrorKind, ProtocolError, RequestError
 from ..wire.reply import Reply
 from ..wire.tensors import Column, decode_columns
+from .options import WHOLE_MS, require_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,20 @@ HandleLike = Handle | tuple[str, str]
 
 
 def as_handle(handle: HandleLike) -> Handle:
-    """The handle of either form."""
-    return handle if isinstance(handle, Handle) else Handle(*handle)
+    """The handle of either form.
+
+    Raises:
+        CallerError: `bad_request`, it is neither, or holds something else than is said there.
+    """
+    if not isinstance(handle, Handle):
+        pair: Any = handle
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            text = "a request is named by what `submit` returned, or by (model, id)"
+            raise RequestError.of(ErrorKind.BAD_REQUEST, text)
+        return Handle(*pair)
+    if handle.timeout_ms is not None:
+        require_number("timeout_ms of the handle", handle.timeout_ms, WHOLE_MS)
+    return handle
 
 
 class Result:
@@ -38,6 +51,10 @@ class Result:
 
     def __init__(self, reply: Reply) -> None:
         self._reply = reply
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The reply; outputs are decoded again where they are looked at."""
+        return Result, (self._reply,)
 
     @property
     def id(self) -> str:

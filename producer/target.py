@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from ..broker.interface import Broker
 from ..broker.redis_broker import RedisBroker
-from ..service.settings import Settings, load_settings
+from ..service.settings import Settings, load_settings, redis_url_fault
+from ..wire.errors import SettingsError
 from ..wire.names import require_name
 
 
@@ -30,6 +31,8 @@ def find_target(
         SettingsError: no server is named, or the settings are wrong.
         CallerError: namespace or tenant is not a name.
     """
+    if redis_url is not None and (fault := redis_url_fault(str(redis_url))):
+        raise SettingsError(f"redis_url {fault}")
     settings = Settings()
     names_server = redis_url is not None or broker is not None
     if not names_server or namespace is None or tenant is None:

@@ -7,7 +7,6 @@ from ..broker.requests import AcceptItem
 from ..wire.codec import JSON
 from ..wire.deployment import VersionRecord
 from ..wire.errors import ErrorBody, ErrorKind, RequestError
-from ..wire.keys import ModelKeys
 from ..wire.references import BLOB, require_allowed
 from ..wire.reply import Envelope, encode_error
 from ..wire.request import Request, find_id, parse_request, salvage
@@ -39,7 +38,7 @@ def admit(
     try:
         request = parse_request(flat, situation.model.deployment.limits.max_request_bytes)
         record = _choose_version(request, situation)
-        return _place(entry_id, request, tenant, situation.model.keys, record)
+        return _place(entry_id, request, tenant, situation.model, record)
     except RequestError as error:
         request_id = find_id(flat)
         if request_id is None:
@@ -116,8 +115,9 @@ def _choose_version(request: Request, situation: Situation) -> VersionRecord:
 
 
 def _place(
-    entry_id: bytes, request: Request, tenant: str, keys: ModelKeys, record: VersionRecord
+    entry_id: bytes, request: Request, tenant: str, model: ModelView, record: VersionRecord
 ) -> AcceptItem:
+    keys = model.keys
     if request.inputs_at is not None and request.inputs_bytes is None:
         # Nobody has said how large they are: room is made for the largest.
         request = request._replace(inputs_bytes=record.limits.max_request_bytes)
@@ -136,4 +136,11 @@ def _place(
         b"",
         request.inputs_at or "",
         request.delay_ms or 0,
+        request.result_ttl_ms or _own_ttl_ms(model, record),
     )
+
+
+def _own_ttl_ms(model: ModelView, record: VersionRecord) -> int:
+    """The version's TTL of replies; 0 where it is that of the stable one, which is the default."""
+    own = record.limits.result_ttl_ms
+    return 0 if own == model.deployment.limits.result_ttl_ms else own

@@ -8,7 +8,7 @@ from os import getpid
 from random import Random
 from secrets import token_hex
 
-from ..broker.errors import NoGroupError, UnusableKeyError, UnwritableError
+from ..broker.errors import NoGroupError, StaleRecordError, UnusableKeyError, UnwritableError
 from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor, blocking_timeout_s
 from ..broker.redis_broker import RedisBroker
 from ..service.clock import Clock
@@ -25,15 +25,18 @@ from ..wire.keys import ModelKeys
 from .admission import Situation
 from .mending import Mending
 from .pace import Pace
+from .presence import Presence
 from .pump import BLOCK_MS, STREAMS_MAX, Pump, PumpDesk, PumpStep
 from .sweeping import answer_abandoned, promote_ripe, remove_buckets, sweep_overdue
-from .view import FleetView, ModelView, UnservedWatch, read_view
+from .view import FleetView, ModelView, UnservedWatch, read_view, reread
 
 _BLOCK_S = BLOCK_MS / 1000
 # What a dead router had read waits below five seconds in all: a read takes up to one.
 _DEAD_ROUTER_IDLE_MS = 3_000
 _CLAIM_MS = 500
 _PRUNE_MS = 10_000
+# Until the keeper has looked at a record that is not there.
+_LEFT_PAUSE_S = 0.1
 _SWEEP_MS = 100
 # Looks at the fleet that lie further apart than so many, and a slow look, were interrupted.
 _CONTACT_REFRESHES = 2
@@ -73,6 +76,7 @@ class RouterProgram:
         self._faults = faults or FaultPoints()
         self._name = new_worker_name(f"r-{socket.gethostname()}", getpid(), token_hex(4))
         self._view = FleetView()
+        self._told = FleetView()  # the last one of which changes were told
         self._abandoned: frozenset[tuple[str, str]] = frozenset()
         self._situations: Mapping[str, Situation] = {}
         self._paces: Mapping[str, Pace] = {}
@@ -80,6 +84,7 @@ class RouterProgram:
         self._watch = UnservedWatch(
             settings.no_worker_ms, _CONTACT_REFRESHES * settings.refresh_ms + _SLOW_LOOK_MS
         )
+        self._presence = Presence(settings.namespace, self._name, settings.refresh_ms)
         self._mending = Mending(events, lambda: token_hex(4))
         self._pumps: dict[PumpGroup, tuple[Thread, threading.Event]] = {}
         self._refresh_now = threading.Event()
@@ -107,6 +112,7 @@ class RouterProgram:
                     stop.wait(_SWEEP_MS / 1000)
         finally:
             self.stop_pumps()
+            self._withdraw(executor)
             executor.close()
         self._events.emit("router.stopped")
         if self._failure is not None:
@@ -142,7 +148,7 @@ class RouterProgram:
             self._faults.reach("router.before_sweep")
             dropped = self._report_dropped
             self._for_each_model(lambda model: promote_ripe(executor, model, dropped))
-            self._for_each_model(lambda model: sweep_overdue(executor, model))
+            self._for_each_model(lambda model: sweep_overdue(executor, model, dropped))
         except ServerError as error:
             self._next_refresh_ms = 0.0
             loop.failed(error)
@@ -160,6 +166,8 @@ class RouterProgram:
         for model in self._view.models.values():
             try:
                 action(model)
+            except StaleRecordError:
+                self._refresh_now.set()
             except (UnusableKeyError, UnwritableError) as error:
                 self._watchdog.outage.begins(error)
 
@@ -178,6 +186,22 @@ class RouterProgram:
         }
         self._take_over(view)
         self._match_pumps(stop)
+        self._tell_presence(executor)
+
+    def _tell_presence(self, executor: Executor) -> None:
+        stamps = {name: model.deployment.stamp for name, model in self._view.models.items()}
+        try:
+            self._presence.announce(executor, stamps)
+        except (UnusableKeyError, UnwritableError) as error:
+            self._watchdog.outage.begins(error)
+
+    def _withdraw(self, executor: Executor) -> None:
+        if self._watchdog.outage.is_on:
+            return  # nobody is told, and a stop must not wait for it
+        try:
+            self._presence.withdraw(executor)
+        except ServerError as error:
+            self._watchdog.outage.begins(error)
 
     def _accepted(self, keys: ModelKeys) -> int:
         """Requests of a model that this router has accepted so far."""
@@ -200,10 +224,10 @@ class RouterProgram:
         }
 
     def _report_changes(self, view: FleetView) -> None:
-        for name in set(view.faults) - set(self._view.faults):
+        for name in set(view.faults) - set(self._told.faults):
             self._events.emit("model.record_unreadable", model=name, reason=view.faults[name])
         for name, model in view.models.items():
-            before = self._view.models.get(name)
+            before = self._told.models.get(name)
             if before is None or before.deployment.nonce != model.deployment.nonce:
                 self._events.emit(
                     "model.deployed",
@@ -211,6 +235,7 @@ class RouterProgram:
                     version=model.deployment.stable,
                     epoch=model.deployment.epoch,
                 )
+        self._told = view
 
     def _answer_abandoned(self, executor: Executor) -> None:
         for name, version in self._abandoned:
@@ -261,7 +286,7 @@ class RouterProgram:
         looker = connect(f"{self._name}-look")
         desk = PumpDesk(
             situation=lambda: self.situation(group.keys.model),
-            refresh=lambda: self._reread(looker),
+            refresh=lambda: self._reread(looker, group.keys),
             dropped=self._report_dropped,
             ahead=lambda tenant, entry_id: self._report_ahead(group.keys, tenant, entry_id),
             faults=self._faults,
@@ -292,10 +317,9 @@ class RouterProgram:
         """A pump misses a stream or its group: the keeper is to look."""
         self._refresh_now.set()
 
-    def _reread(self, executor: Executor) -> None:
-        """Read the fleet anew from a pump thread; the keeper's next pass replaces the whole."""
-        fresh = read_view(executor, self._settings.namespace)
-        self._take_over(fresh)
+    def _reread(self, executor: Executor, keys: ModelKeys) -> None:
+        """Read a model anew from a pump thread; the keeper's next pass replaces the whole."""
+        self._take_over(reread(executor, self._view, keys))
         self._refresh_now.set()
 
     def watch(self, group: PumpGroup) -> Loop:
@@ -352,7 +376,7 @@ class PumpLoop:
             self._loop.failed(error)
             return self._loop.delay_s()
         self._loop.worked()
-        return 0.0
+        return _LEFT_PAUSE_S if self._pump.has_left else 0.0
 
     def _claim_if_due(self) -> None:
         now_ms = self._program.clock.monotonic_ms()

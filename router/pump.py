@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 
 from ..broker import claiming, fleet, requests
-from ..broker.errors import NoGroupError, UnusableKeyError
+from ..broker.errors import NoGroupError, StaleRecordError, UnusableKeyError
 from ..broker.interface import Executor
 from ..broker.requests import Accepted, AcceptItem, Entry
 from ..service.fault_points import FaultPoints
@@ -38,7 +38,7 @@ class PumpDesk:
 
     Attributes:
         situation: gives the present situation of the model; None once it is not deployed.
-        refresh: reads the deploy records anew.
+        refresh: reads the model's deploy record anew.
         dropped: told how many entries of which kind nobody could be answered for.
         ahead: told the tenant and id of an entry whose id lies ahead of the server's clock.
         faults: moments that a test may have armed.
@@ -64,24 +64,27 @@ class PumpStep:
         self._desk = desk
         self.opened = 0  # written by the pump's thread, read by the keeper
 
-    def handle(self, tenant: str, entries: Sequence[Entry]) -> None:
+    def handle(self, tenant: str, entries: Sequence[Entry]) -> bool:
         """Accept, refuse or drop each entry.
+
+        Returns whether all are ended; else some stay pending, since their deploy record is not
+        there, or changes faster than it can be read.
 
         Raises:
             ServerError: the server failed; what was not finished stays pending for the next pass.
         """
         for takes_back, some in _cut(entries):
             self._desk.faults.reach("router.after_read")
-            if takes_back:
-                self._cancel(tenant, some)
-            else:
-                self._handle_some(tenant, some)
+            handle = self._cancel if takes_back else self._handle_some
+            if not handle(tenant, some):
+                return False  # and what comes after would not be either
+        return True
 
-    def _cancel(self, tenant: str, entries: Sequence[Entry]) -> None:
+    def _cancel(self, tenant: str, entries: Sequence[Entry]) -> bool:
         """Answer `cancelled` for what is open; an id that is not leaves no trace."""
         situation = self._desk.situation()
         if situation is None:
-            return
+            return False
         named = [(request_id, flat) for _, flat in entries if (request_id := _cancelled(flat))]
         envelopes = [
             envelope_of(request_id, tenant, self._keys.model, flat or ())
@@ -90,30 +93,28 @@ class PumpStep:
         end_requests(self._executor, situation.model, envelopes, CANCELLED)
         stream = self._keys.ingress(tenant)
         self._executor.run_all(requests.drop_ingress(stream, [entry_id for entry_id, _ in entries]))
+        return True
 
-    def _handle_some(self, tenant: str, entries: Sequence[Entry]) -> None:
+    def _handle_some(self, tenant: str, entries: Sequence[Entry]) -> bool:
         for _ in range(_STALE_TRIES):
             situation = self._desk.situation()
             if situation is None:
-                return
+                return False
             items = self._admit_all(tenant, entries, situation)
             outcomes = self._accept(tenant, items, situation)
             opened = outcomes.count(Accepted.OK)
             self.opened += opened
             if opened == len(items):
-                return
+                return True
             self._report_ahead(tenant, items, outcomes)
-            self._refuse_late(tenant, items, outcomes, situation)
-            stale = {
-                item.entry_id
-                for item, outcome in zip(items, outcomes, strict=True)
-                if outcome is Accepted.STALE
-            }
+            stale = _stale_among(items, outcomes)
+            stale |= self._refuse_late(tenant, items, outcomes, situation)
             if not stale:
-                return
+                return True
             entries = [entry for entry in entries if entry[0] in stale]
             self._desk.refresh()
-        self._refuse_all(tenant, entries, ErrorKind.UNAVAILABLE, "the model is being redeployed")
+        what = "the model is being redeployed"
+        return self._refuse_all(tenant, entries, ErrorKind.UNAVAILABLE, what)
 
     def _admit_all(
         self, tenant: str, entries: Sequence[Entry], situation: Situation
@@ -140,8 +141,13 @@ class PumpStep:
             return []
         limits = situation.model.deployment.limits
         stream = self._keys.ingress(tenant)
+        stamp = situation.model.deployment.stamp
         self._desk.faults.reach("router.before_accept")
-        _, outcomes = self._executor.run(requests.accept(self._keys, stream, limits.backlog, items))
+        command = requests.accept(self._keys, stream, stamp, limits.backlog, items)
+        try:
+            _, outcomes = self._executor.run(command)
+        except StaleRecordError:
+            return [Accepted.STALE] * len(items)
         self._desk.faults.reach("router.after_accept")
         return outcomes
 
@@ -159,30 +165,34 @@ class PumpStep:
         items: Sequence[AcceptItem],
         outcomes: Sequence[Accepted],
         situation: Situation,
-    ) -> None:
-        """Refuse what the server would not open, which is known only now."""
+    ) -> set[bytes]:
+        """Refuse what the server would not open, which is known only now; entries left for now."""
         late = [
             refuse(item.entry_id, self._envelope(item), _reason(outcome, situation))
             for item, outcome in zip(items, outcomes, strict=True)
             if outcome in _REFUSALS
         ]
-        self._accept(tenant, late, situation)
+        return _stale_among(late, self._accept(tenant, late, situation))
 
     def _envelope(self, item: AcceptItem) -> Envelope:
         return envelope_of(item.request_id, item.tenant, self._keys.model, item.fields)
 
     def _refuse_all(
         self, tenant: str, entries: Iterable[Entry], kind: ErrorKind, message: str
-    ) -> None:
+    ) -> bool:
         situation = self._desk.situation()
         if situation is None:
-            return
+            return False
         error = ErrorBody(kind, message, retry_after_ms=situation.retry_after_ms)
         items = self._admit_all(tenant, list(entries), situation)
         refused = [refuse(item.entry_id, self._envelope(item), error) for item in items]
-        if refused:
-            stream = self._keys.ingress(tenant)
-            self._executor.run(requests.accept(self._keys, stream, 0, refused))
+        return not _stale_among(refused, self._accept(tenant, refused, situation))
+
+
+def _stale_among(items: Sequence[AcceptItem], outcomes: Sequence[Accepted]) -> set[bytes]:
+    """Entries whose items were made by a deploy record that is another by now."""
+    pairs = zip(items, outcomes, strict=True)
+    return {item.entry_id for item, outcome in pairs if outcome is Accepted.STALE}
 
 
 _REFUSALS = {
@@ -229,8 +239,8 @@ class Pump:
         streams = self._usable
         try:
             if self._unfinished:
-                self._handle_pending(streams)
                 self._unfinished = False
+                self._handle_pending(streams)
             return self._handle(self._read(streams))
         except (NoGroupError, UnusableKeyError):
             self._unfinished = True
@@ -241,6 +251,11 @@ class Pump:
         except ServerError:
             self._unfinished = True
             raise
+
+    @property
+    def has_left(self) -> bool:
+        """Whether entries are pending for us, which the next pass handles again."""
+        return self._unfinished
 
     def _look_over(self) -> None:
         """Find the streams that can be read; one that cannot must not keep the others waiting.
@@ -307,7 +322,7 @@ class Pump:
                 command = claiming.claim_ingress(stream, self._router, idle_ms, _READ_COUNT, after)
                 entries, after = self._reader.run(command)
                 claimed += len(entries)
-                self._step.handle(self._tenant_of[stream], entries)
+                self._pass_on(stream, entries)
         return claimed
 
     def prune(self) -> None:
@@ -320,8 +335,12 @@ class Pump:
         count = 0
         for stream, entries in streams:
             count += len(entries)
-            self._step.handle(self._tenant_of[stream], entries)
+            self._pass_on(stream, entries)
         return count
+
+    def _pass_on(self, stream: str, entries: Sequence[Entry]) -> None:
+        if not self._step.handle(self._tenant_of[stream], entries):
+            self._unfinished = True
 
 
 def _count(streams: Sequence[tuple[str, Sequence[Entry]]]) -> int:

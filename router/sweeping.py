@@ -13,8 +13,9 @@ from ..broker.requests import Finished, FinishItem
 from ..wire.codec import JSON
 from ..wire.deployment import Deployment
 from ..wire.errors import ErrorBody, ErrorKind
-from ..wire.keys import ModelKeys, place_of
+from ..wire.keys import ModelKeys, place_of, read_member
 from ..wire.limits import FINISH_ITEMS_MAX, RESEND_WINDOW_MS
+from ..wire.names import is_name_bytes
 from ..wire.reply import Envelope, encode_error, status_of
 from .admission import envelope_of
 from .view import ModelView
@@ -26,15 +27,23 @@ _GONE = ErrorBody(ErrorKind.UNKNOWN_VERSION, "its version was taken out of servi
 _OVERDUE = ErrorBody(ErrorKind.DEADLINE_EXCEEDED, "the deadline passed before an answer was ready")
 
 
-def sweep_overdue(executor: Executor, view: ModelView) -> int:
-    """Answer the requests of a model that are past their deadline; returns how many."""
+def sweep_overdue(executor: Executor, view: ModelView, dropped: Callable[[str, int], None]) -> int:
+    """Answer the requests of a model that are past their deadline; returns how many.
+
+    What a foreign hand has put among them is dropped, and `dropped` told of it.
+    """
     keys = view.keys
     answered = 0
     while True:
         overdue = executor.run(requests.overdue(keys, FINISH_ITEMS_MAX))
+        named = [found for raw in overdue if (found := read_member(raw)) is not None]
+        if len(named) < len(overdue):
+            foreign = [raw for raw in overdue if read_member(raw) is None]
+            executor.run(requests.forget_members(keys, foreign))
+            dropped("opened_by_others", len(foreign))
         envelopes = [
             Envelope(id=request_id, tenant=tenant, accept=JSON, model=keys.model)
-            for tenant, request_id in overdue
+            for tenant, request_id in named
         ]
         answered += end_requests(executor, view, envelopes, _OVERDUE)
         if len(overdue) < FINISH_ITEMS_MAX:
@@ -60,7 +69,8 @@ def _envelopes(keys: ModelKeys, entries: Iterable[requests.Entry]) -> list[Envel
     return [
         envelope_of(fields[1].decode(), fields[3].decode(), keys.model, fields)
         for _, fields in entries
-        if fields is not None and fields[0] == b"id" and fields[2] == b"tenant"
+        if fields is not None and fields[::2][:2] == [b"id", b"tenant"]
+        if is_name_bytes(fields[1]) and is_name_bytes(fields[3])
     ]
 
 
@@ -111,7 +121,9 @@ def has_place(item: RipeItem, keys: ModelKeys, deployment: Deployment) -> bool:
 
 
 def _promote(executor: Executor, view: ModelView, items: Sequence[RipeItem]) -> list[Promoted]:
-    return executor.run(later.promote(view.keys, items)) if items else []
+    if not items:
+        return []
+    return executor.run(later.promote(view.keys, view.deployment.stamp, items))
 
 
 def _promote_elsewhere(

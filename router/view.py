@@ -1,7 +1,7 @@
 """What a router knows of the fleet: a snapshot that is read anew and replaced as a whole."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import orjson
 
@@ -63,6 +63,23 @@ def read_view(executor: Executor, namespace: str) -> FleetView:
     info = executor.run(fleet.server_info())
     full = info.maxmemory > 0 and info.used_memory > _MEMORY_SHARE_MAX * info.maxmemory
     return FleetView(models=models, faults=faults, memory_full=full)
+
+
+def reread(executor: Executor, view: FleetView, keys: ModelKeys) -> FleetView:
+    """`view` with what there is now of one model.
+
+    Raises:
+        ServerError: the server does not answer.
+    """
+    models = {name: model for name, model in view.models.items() if name != keys.model}
+    faults = {name: fault for name, fault in view.faults.items() if name != keys.model}
+    try:
+        model = _read_model(executor, keys)
+    except (SettingsError, UnusableKeyError) as error:
+        faults[keys.model] = str(error)
+    else:
+        models |= {} if model is None else {keys.model: model}
+    return replace(view, models=models, faults=faults)
 
 
 def _read_model(executor: Executor, keys: ModelKeys) -> ModelView | None:

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from ..wire.errors import SettingsError
 from ..wire.names import RULE, is_name, shown
+from ..wire.numbers import Range, shown_value
 from .logs import LOG_FORMATS, LOG_LEVELS
 
 VARIABLE_PREFIX = "BATCHFLEET_"
@@ -28,22 +30,16 @@ _OTHER_VARIABLES = re.compile(
 OWN_CODE = "own"
 _DURATION_MS_MAX = 86_400_000
 _REDIS_URL = re.compile(r"(rediss?://[^/\s]+|unix://[^/\s]*/)\S*")
+_DATABASE = re.compile(r"[0-9]{0,9}")
+PORT = Range(1, 65_535)
 _DEVICE = re.compile(r"cpu(:\d{1,4}(-\d{1,4})?)?|cuda:\d{1,3}")
 _ALLOW_CODE = re.compile(r"none|any|(?:own|digest:[0-9a-f]{64})(?:,(?:own|digest:[0-9a-f]{64}))*")
 _PATTERN = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9*?._-]{0,127}")
 _PASSWORD = re.compile(r"(?<=://)([^:/@]*):.*@")
-_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
 _QUERY_PASSWORD = re.compile(r"([?&]password=)[^&]*")
 
-Rule = Callable[[Any], str]
-"""Says what is wrong with a value of the right type; empty where nothing is."""
-
-
-def _within(lowest: int, highest: int) -> Rule:
-    def rule(value: int) -> str:
-        return "" if lowest <= value <= highest else f"must lie in {lowest} to {highest}"
-
-    return rule
+Rule = Callable[[str], str]
+"""Says what is wrong with a text; empty where nothing is."""
 
 
 def _one_of(*choices: str) -> Rule:
@@ -57,9 +53,23 @@ def _name(value: str) -> str:
     return "" if is_name(value) else f"is not a name: {RULE}"
 
 
-def _redis_url(value: str) -> str:
-    fits = not value or _REDIS_URL.fullmatch(value)
-    return "" if fits else "must start with redis://host, rediss://host or unix:///path"
+def redis_url_fault(value: str) -> str:
+    """What is wrong with the URL of a server; empty where nothing is, and for no URL at all."""
+    if not value:
+        return ""
+    if not _REDIS_URL.fullmatch(value):
+        return "must start with redis://host, rediss://host or unix:///path"
+    try:
+        parts = urlsplit(value)
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port is not None and PORT.fault(port):
+        return f"must have a port from {PORT.lowest} to {PORT.highest}"
+    database = parts.path.strip("/")
+    if parts.scheme != "unix" and not _DATABASE.fullmatch(database):
+        return "must name its database by a number, as redis://host/0"
+    return ""
 
 
 def _device(value: str) -> str:
@@ -84,7 +94,7 @@ def _not_empty(value: str) -> str:
     return "" if value else "must not be empty"
 
 
-_duration = _within(1, _DURATION_MS_MAX)
+_duration = Range(1, _DURATION_MS_MAX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +108,7 @@ class SettingRow:
         meaning: one line for people.
         programs: which programs look at it; empty = all.
         secret: holds a password, so it is shown masked.
-        rule: what else a value must fulfil.
+        rule: what else a text must fulfil, or the range of a number.
     """
 
     name: str
@@ -107,7 +117,7 @@ class SettingRow:
     meaning: str
     programs: tuple[str, ...]
     secret: bool
-    rule: Rule
+    rule: Rule | Range
 
     @property
     def flag(self) -> str:
@@ -119,13 +129,23 @@ class SettingRow:
         """Its environment variable, such as `BATCHFLEET_LEASE_MS`."""
         return VARIABLE_PREFIX + self.name.upper()
 
+    def fault(self, value: Any) -> str:
+        """What is wrong with a value; empty where nothing is."""
+        if isinstance(self.rule, Range):
+            return self.rule.fault(value)
+        return self.rule(value) if isinstance(value, str) else "must be text"
+
     def shown(self, value: Any) -> str:
         """The value as it may be printed."""
         return masked_url(str(value)) if self.secret else str(value)
 
 
 def _row(
-    default: str | int, meaning: str, *programs: str, rule: Rule = _not_empty, secret: bool = False
+    default: str | int,
+    meaning: str,
+    *programs: str,
+    rule: Rule | Range = _not_empty,
+    secret: bool = False,
 ) -> Any:
     metadata = {"meaning": meaning, "programs": programs, "rule": rule, "secret": secret}
     return field(default=default, metadata=metadata, repr=not secret)
@@ -138,7 +158,7 @@ class Settings:
     redis_url: str = _row(
         "",
         "the Redis server; empty: `up` finds or starts one, all others refuse to start",
-        rule=_redis_url,
+        rule=redis_url_fault,
         secret=True,
     )
     namespace: str = _row("bf", "first part of every key; fleets apart on one server", rule=_name)
@@ -153,14 +173,14 @@ class Settings:
         "cpu", "where models run: cpu, cpu:0-1 or cuda:0", "consumer", "up", rule=_device
     )
     threads: int = _row(
-        1, "threads of one model operation on the CPU", "consumer", "up", rule=_within(1, 1024)
+        1, "threads of one model operation on the CPU", "consumer", "up", rule=Range(1, 1024)
     )
     device_processes: int = _row(
         4,
         "versions of a worker that get a device process of their own, since they ended it, at most",
         "consumer",
         "up",
-        rule=_within(1, 64),
+        rule=Range(1, 64),
     )
     allow_code: str = _row(
         "",
@@ -201,7 +221,7 @@ class Settings:
         "up",
         rule=_duration,
     )
-    workers: int = _row(1, "how many workers `up` starts", "up", rule=_within(0, 256))
+    workers: int = _row(1, "how many workers `up` starts", "up", rule=Range(0, 256))
     log_level: str = _row("info", "least level that is logged", rule=_one_of(*LOG_LEVELS))
     log_format: str = _row("console", "how logs look on stderr", rule=_one_of(*LOG_FORMATS))
 
@@ -292,7 +312,7 @@ def _from_file(path: Path | None, faults: list[str]) -> dict[str, _Given]:
         return {}
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # no TOML, or numbers beyond all digits
         faults.append(f"file {path}: {error}")
         return {}
     origin = f"file {path}"
@@ -337,20 +357,19 @@ def _read_text(row: SettingRow, value: Any) -> Any:
 
     Flags and variables are text by nature; in a TOML file a number is a number.
     """
-    if row.kind is int and isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
-        return int(value)
+    if isinstance(row.rule, Range) and isinstance(value, str):
+        number = row.rule.read(value)
+        return value if number is None else number
     return value
 
 
 def _complaint(row: SettingRow, given: _Given) -> str:
     """The whole sentence about a value that cannot be used; empty where it can."""
-    if not isinstance(given.value, row.kind) or isinstance(given.value, bool):
-        fault = "must be a whole number" if row.kind is int else "must be text"
-    else:
-        fault = row.rule(given.value)
+    fault = row.fault(given.value)
     if not fault:
         return ""
-    return f"{given.origin}: {row.name} is {shown(row.shown(given.value))}; it {fault}"
+    value = row.shown(given.value) if isinstance(given.value, str) else given.value
+    return f"{given.origin}: {row.name} is {shown_value(value)}; it {fault}"
 
 
 def _contradictions(settings: Settings) -> list[str]:

@@ -26,10 +26,12 @@ from ..service.events import Events
 from ..service.lifecycle import StopSignal, guarded_thread
 from ..service.logs import configure_logs_if_unset
 from ..service.settings import Settings
+from ..wire.codec import plain_json
 from ..wire.deployment import Signature, VersionRecord, limits_from_wire
 from ..wire.errors import BatchfleetError, SettingsError
 from ..wire.keys import DEFAULT_NAMESPACE, DEFAULT_TENANT, ModelKeys
 from ..wire.names import require_name
+from ..wire.reading import ratio
 from .device_thread import DeviceThread
 
 VERSION = "1"
@@ -100,8 +102,8 @@ def serve(
 
     Raises:
         ModelRefusedError: it could not be loaded.
-        SettingsError: there is no such limit, or its value is out of range; or the signature is
-            ill-formed.
+        SettingsError: there is no such limit, or its value is out of range; or signature or
+            parameters are ill-formed.
         CallerError: `bad_request` where the name is not a name.
         TypeError: it is no class of a model, but an instance, say.
     """
@@ -112,7 +114,7 @@ def serve(
             model_class=model_class,
             name=require_name("model", model_class.__name__ if name is None else name),
             record=_record(model_class, signature, limits),
-            parameters=parameters or {},
+            parameters=_parameters(parameters or {}),
             folder=Path(empty) if folder is None else folder,
         )
         small_fleet = _SmallFleet(served, SystemClock())
@@ -139,10 +141,19 @@ def _record(
     return VersionRecord(
         version=VERSION,
         lineage=_LINEAGE,
-        bytes_per_token=float(getattr(model_class, "bytes_per_token", 0.0)),
+        bytes_per_token=ratio(getattr(model_class, "bytes_per_token", 0.0)),
         signature=_signature(declared),
         limits=limits_from_wire({**_patience(given), **given}),
     )
+
+
+def _parameters(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """As they would come out of a manifest."""
+    try:
+        plain: Mapping[str, Any] = plain_json("parameters", given)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+    return plain
 
 
 def _signature(declared: Signature | Mapping[str, Any]) -> Signature:

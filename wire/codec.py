@@ -8,6 +8,7 @@ keys but strings, and no array longer than `ELEMENTS_MAX`.
 
 import json
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any, NoReturn
 
 import msgpack
@@ -15,6 +16,7 @@ import orjson
 
 from .errors import ErrorKind, RequestError
 from .limits import ELEMENTS_MAX, NESTING_MAX
+from .numbers import shown_value
 
 JSON = "application/json"
 MSGPACK = "application/msgpack"
@@ -52,6 +54,55 @@ def encode_body(body: Any, content_type: str) -> bytes:
     return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
+def is_number_of_json(number: float) -> bool:
+    """Whether JSON has this number: whole ones of 64 bits, and no NaN or infinity."""
+    if isinstance(number, int):
+        return _INT64_LOWEST <= number <= _UINT64_HIGHEST
+    return isfinite(number)
+
+
+def plain_json(what: str, value: Any) -> Any:
+    """A value in JSON's own types, numbers and arrays of numpy as well.
+
+    Raises:
+        ValueError: it holds something that would arrive as something else, or not at all; the text
+            names it, after `what`.
+    """
+    return _plain(what, value, NESTING_MAX)
+
+
+def _plain(what: str, value: Any, levels: int) -> Any:
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Mapping | list | tuple) and not levels:
+        raise ValueError(f"{what} nest deeper than {NESTING_MAX}")
+    if isinstance(value, Mapping):
+        return {_key(what, key): _plain(what, one, levels - 1) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(what, one, levels - 1) for one in value]
+    if type(value) is str:
+        return _text(what, value)
+    if type(value) not in (int, float, bool, type(None)):
+        raise ValueError(f"{what} cannot be written in JSON: there is a {type(value).__name__}")
+    if value is not None and not is_number_of_json(value):
+        raise ValueError(f"{what} hold {shown_value(value)}, a number that JSON does not have")
+    return value
+
+
+def _text(what: str, text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{what} hold a lone surrogate") from error
+    return text
+
+
+def _key(what: str, key: Any) -> str:
+    if type(key) is not str:
+        raise ValueError(f"{what} have a key that is a {type(key).__name__}, not a text")
+    return _text(what, key)
+
+
 def _decode_msgpack(raw: bytes) -> Any:
     # An element takes a byte at least: a header that claims more must not make us allocate it.
     most = min(ELEMENTS_MAX, len(raw))
@@ -69,15 +120,27 @@ def _decode_msgpack(raw: bytes) -> Any:
 
 
 def _decode_json(raw: bytes) -> Any:
+    try:
+        return strict_json(raw)
+    except ValueError as error:
+        raise _not_a("JSON", error) from error
+
+
+def strict_json(raw: bytes) -> Any:
+    """Decode JSON as the contract has it: what it says is what it means, in every language.
+
+    Raises:
+        ValueError: it is none, repeats a key, or holds a number that others would change.
+    """
     # orjson refuses whatever is not JSON in UTF-8, lone surrogates and infinite numbers included,
     # at a tenth of the cost; the standard parser finds repeated keys and integers beyond 64 bits.
+    orjson.loads(raw)
     try:
-        orjson.loads(raw)
         return json.loads(
             raw.decode(), object_pairs_hook=_object_without_repeats, parse_int=_int_of_64_bits
         )
-    except (ValueError, RecursionError) as error:
-        raise _not_a("JSON", error) from error
+    except RecursionError as error:
+        raise ValueError("it nests too deep") from error
 
 
 def _object_without_repeats(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
@@ -97,7 +160,7 @@ def _refuse_extension(code: int, _data: bytes) -> NoReturn:
 def _int_of_64_bits(text: str) -> int:
     # Converting takes time that grows with the square of the digits, so length comes first.
     number = int(text) if len(text) <= 20 else None
-    if number is None or not _INT64_LOWEST <= number <= _UINT64_HIGHEST:
+    if number is None or not is_number_of_json(number):
         raise ValueError("an integer beyond 64 bits")
     return number
 

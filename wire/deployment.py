@@ -9,13 +9,15 @@ and limits copied from the manifest), `draining:<name>` where buckets of it went
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from math import ceil
-from typing import Any
+from sys import float_info
+from typing import Any, NamedTuple
 
 import orjson
 
 from . import limits as ceiling
 from .errors import SettingsError
 from .names import is_name, shown
+from .numbers import Range, shown_value
 from .reading import as_map, from_json, ratio, text_in, whole_numbers
 from .references import is_prefix
 
@@ -31,6 +33,10 @@ class LimitRow:
     meaning: str
     lowest: float
     highest: float
+
+    def range_of(self, *, whole: bool) -> Range:
+        """The numbers that it may be."""
+        return Range(self.lowest, self.highest, whole)
 
 
 LIMIT_ROWS: dict[str, LimitRow] = {
@@ -103,28 +109,31 @@ def check_limit(name: str, value: Any) -> Any:
         return _check_prefixes(value)
     if name == "truncate":
         if value not in TRUNCATE_POLICIES:
-            raise SettingsError(f"truncate is {shown(str(value))}; use 'end' or 'refuse'")
+            raise SettingsError(f"truncate is {shown_value(value)}; use 'end' or 'refuse'")
         return value
     row = LIMIT_ROWS.get(name)
     if row is None:
         known = ", ".join(sorted([*LIMIT_ROWS, "buckets", "input_prefixes", "truncate"]))
         raise SettingsError(f"there is no limit named {shown(name)}; there are: {known}")
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise SettingsError(f"{name} is {shown(str(value))}, which is not a number")
-    if not row.lowest <= value <= row.highest:
-        raise SettingsError(f"{name} is {value}; it must lie in {row.lowest:g} to {row.highest:g}")
-    whole = isinstance(getattr(_DEFAULTS, name), int)
-    if whole and value != int(value):
-        raise SettingsError(f"{name} is {value}; it must be a whole number")
-    return int(value) if whole else float(value)
+    limits = row.range_of(whole=isinstance(getattr(_DEFAULTS, name), int))
+    if limits.whole and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if fault := limits.fault(value):
+        kind = "" if isinstance(value, int | float) else ", which is not a number"
+        raise SettingsError(f"{name} is {shown_value(value)}{kind}; it {fault}")
+    return limits.plain(value)
+
+
+_EDGE = Range(0, 10_000_000)
 
 
 def _check_buckets(value: Any) -> tuple[int, ...]:
     edges = list(value) if isinstance(value, list | tuple) else []
-    whole = all(isinstance(edge, int) and not isinstance(edge, bool) for edge in edges)
-    if not edges or not whole or edges != sorted(set(edges)) or edges[0] < 0 or len(edges) > 64:
+    fits = 1 <= len(edges) <= 64 and not any(map(_EDGE.fault, edges))
+    if not fits or edges != sorted(set(edges)):
         raise SettingsError(
-            f"buckets are {shown(str(value))}; they must be 1 to 64 rising whole numbers"
+            f"buckets are {shown_value(value)}; they must be 1 to 64 rising whole numbers "
+            f"up to {_EDGE.highest}"
         )
     return tuple(edges)
 
@@ -133,7 +142,7 @@ def _check_prefixes(value: Any) -> tuple[str, ...]:
     is_list = isinstance(value, list | tuple) and len(value) <= ceiling.INPUT_PREFIXES_MAX
     if not is_list or not all(isinstance(text, str) and is_prefix(text) for text in value):
         raise SettingsError(
-            f"input_prefixes are {shown(str(value))}; they must be up to "
+            f"input_prefixes are {shown_value(value)}; they must be up to "
             f"{ceiling.INPUT_PREFIXES_MAX} URLs that end with a slash"
         )
     return tuple(value)
@@ -185,17 +194,36 @@ class TensorSpec:
             SettingsError: a part is missing or of the wrong kind.
         """
         try:
-            lowest, highest = wire.get("range") or (None, None)
+            lowest, highest = _bounds(wire.get("range"))
             return TensorSpec(
                 name=str(wire["name"]),
                 datatype=str(wire["datatype"]),
-                shape=tuple(int(size) for size in wire.get("shape", (-1,))),
-                lowest=None if lowest is None else float(lowest),
-                highest=None if highest is None else float(highest),
+                shape=tuple(_number(_SIZE, size) for size in wire.get("shape", (-1,))),
+                lowest=lowest,
+                highest=highest,
                 finite=bool(wire.get("finite", True)),
             )
-        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise SettingsError(f"ill-formed tensor in a signature: {error!r}") from error
+
+
+_SIZE = Range(-1, ceiling.ELEMENTS_MAX)
+_BOUND = Range(-float_info.max, float_info.max, whole=False)
+
+
+def _number(limits: Range, value: Any) -> Any:
+    if fault := limits.fault(value):
+        raise ValueError(f"{shown_value(value)} {fault}")
+    return limits.plain(value)
+
+
+def _bounds(value: Any) -> tuple[float | None, float | None]:
+    lowest, highest = (
+        None if bound is None else _number(_BOUND, bound) for bound in value or (None, None)
+    )
+    if lowest is not None and highest is not None and lowest > highest:
+        raise ValueError("the range is empty")
+    return lowest, highest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,8 +265,7 @@ class VersionRecord:
 
     `bytes_per_token` is the published ratio from which a router estimates a length; 0 means that
     the model has no length rule and all its requests share the one bucket 0. `draining` are edges
-    of buckets that went out of service, in whose streams something may still lie. `deployed` tells
-    one deploy of this very version from the next: what refused it tries it anew then.
+    of buckets that went out of service. `deployed` is new with every deploy of this very version.
     """
 
     version: str
@@ -319,6 +346,21 @@ _ENVELOPE_BYTES = 12
 _ROW_BYTES = 3
 
 
+class Stamp(NamedTuple):
+    """Which record it is. Compared for equality: after a loss, an epoch may come a second time."""
+
+    epoch: int = 0
+    nonce: str = ""
+
+    @staticmethod
+    def from_wire(epoch: bytes | None, nonce: bytes | None) -> "Stamp | None":
+        """Read one out of a hash; None where there is none that any program could act on."""
+        try:
+            return Stamp(_epoch(epoch or b"0"), _nonce(nonce or b""))
+        except SettingsError:
+            return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
     """One model as deployed; a snapshot that is replaced as a whole when the epoch moves."""
@@ -330,6 +372,11 @@ class Deployment:
     intake: str = "open"
     versions: Mapping[str, VersionRecord] = field(default_factory=dict)
     overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def stamp(self) -> Stamp:
+        """What tells this record from those before and after it."""
+        return Stamp(self.epoch, self.nonce)
 
     @property
     def limits(self) -> Limits:
@@ -363,7 +410,7 @@ class Deployment:
         return Deployment(
             model=model,
             epoch=_epoch(raw.get("epoch", b"0")),
-            nonce=raw.get("nonce", b"").decode(errors="replace"),
+            nonce=_nonce(raw.get("nonce", b"")),
             stable=stable,
             intake=_intake(raw.get("intake", b"open")),
             versions=versions,
@@ -382,10 +429,18 @@ def _read_version(
     return replace(record, draining=tuple(e for e in edges if e not in record.limits.buckets))
 
 
+# Epoch and nonce are sent back to the server, which compares them byte for byte.
 def _epoch(raw: bytes) -> int:
-    if not raw.isdigit() or len(raw) > 19:
+    if not raw.isdigit() or len(raw) > 19 or str(int(raw)).encode() != raw:
         raise SettingsError("epoch of a deploy record is not a whole number")
     return int(raw)
+
+
+def _nonce(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise SettingsError("nonce of a deploy record is not UTF-8") from None
 
 
 def _intake(raw: bytes) -> str:

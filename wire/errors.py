@@ -75,6 +75,11 @@ class ErrorKind(Enum):
     TIME_LIMIT = ErrorRow(303, "time_limit", 504, Source.MODEL, retryable=False)
     DEVICE_MEMORY = ErrorRow(304, "device_memory", 503, Source.MODEL, retryable=True)
 
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        """Its number: another release may say something else about it."""
+        del protocol
+        return kind_of, (self.code,)
+
     @property
     def code(self) -> int:
         """The stable number."""
@@ -106,7 +111,19 @@ _PLAINEST = {1: ErrorKind.BAD_REQUEST, 3: ErrorKind.MODEL_ERROR}
 
 
 class BatchfleetError(Exception):
-    """Root of every error that batchfleet raises on purpose. Not raised itself."""
+    """Root of every error that batchfleet raises on purpose. Not raised itself.
+
+    Each of them can be pickled and copied, with all that it says, whatever its class takes to be
+    made: errors cross processes in pools and task queues.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Class, `args` and attributes; making it anew would need what the class takes."""
+        return _made_anew, (type(self), self.args), self.__dict__
+
+
+def _made_anew(kind: type[BatchfleetError], arguments: tuple[Any, ...]) -> BatchfleetError:
+    return kind.__new__(kind, *arguments)
 
 
 class SettingsError(BatchfleetError):
@@ -137,6 +154,7 @@ class Remedy(Enum):
     RECREATE = "make the stream and its group anew, from the first entry; back off, and tell"
     SET_ASIDE = "pass this key over and keep the others going; tell once, and look again later"
     LOAD = "load the script and run the command again"
+    REREAD = "read the deploy record again, then do it by the new one"
     START_OVER = "start over under another name"
     STOP = "end the program with a message and an exit code: trying again does not help"
     REPORT = "tell, back off and try again: nobody foresaw it"

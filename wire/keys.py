@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from .limits import NOTIFY_PREFIX_LENGTH
+from .names import is_name_bytes
 
 DEFAULT_NAMESPACE = "bf"
 DEFAULT_TENANT = "default"
@@ -23,9 +24,27 @@ def models_key(namespace: str) -> str:
     return f"{namespace}:models"
 
 
+def routers_key(namespace: str) -> str:
+    """Set of the names of the routers that have announced themselves."""
+    return f"{namespace}:routers"
+
+
+def router_key(namespace: str, router: str) -> str:
+    """String in which a router announces itself; there as long as it lives."""
+    return f"{namespace}:router:{router}"
+
+
 def member(tenant: str, request_id: str) -> str:
     """How a request is named inside `due`: neither part can hold a colon."""
     return f"{tenant}:{request_id}"
+
+
+def read_member(raw: bytes) -> tuple[str, str] | None:
+    """Tenant and id in a member of `due`; None where it names no request."""
+    tenant, _, request_id = raw.partition(b":")
+    if not is_name_bytes(tenant) or not is_name_bytes(request_id):
+        return None
+    return tenant.decode(), request_id.decode()
 
 
 @dataclass(frozen=True)
@@ -56,6 +75,11 @@ class ModelKeys:
     def due(self) -> str:
         """Sorted set of the open requests, `tenant:id` → deadline. The one gate."""
         return self.prefix + "due"
+
+    @cached_property
+    def ttl(self) -> str:
+        """Hash `tenant:id` → TTL of the reply, of open requests that asked for another."""
+        return self.prefix + "ttl"
 
     @cached_property
     def workers(self) -> str:

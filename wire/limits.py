@@ -35,6 +35,8 @@ TIMEOUT_MS_MAX = 3_600_000
 RESULT_TTL_MS_DEFAULT = 300_000
 RESULT_TTL_MS_MAX = 86_400_000
 DELAY_MS_MAX = 86_400_000
+# An accepted request is over by then.
+OPEN_MS_MAX = DELAY_MS_MAX + TIMEOUT_MS_MAX
 RETRIES_MAX = 10
 REFUSAL_TTL_MS = 30_000
 # A client or proxy may send an entry again this long after the first try.

@@ -5,6 +5,7 @@ is refused and never quoted or repaired.
 """
 
 import re
+from typing import Any
 
 from .errors import ErrorKind, RequestError
 
@@ -23,12 +24,15 @@ def is_name_bytes(raw: bytes) -> bool:
     return _NAME_BYTES.fullmatch(raw) is not None and b".." not in raw
 
 
-def require_name(what: str, text: str) -> str:
+def require_name(what: str, text: Any) -> str:
     """Return `text` if it is a name.
 
     Raises:
         CallerError: `bad_request`, naming `what` and showing the start of the offending text.
     """
+    if not isinstance(text, str):
+        kind = type(text).__name__
+        raise RequestError.of(ErrorKind.BAD_REQUEST, f"{what} is a {kind}, not a name: {RULE}")
     if not is_name(text):
         raise RequestError.of(ErrorKind.BAD_REQUEST, f"{what} {shown(text)} is not a name: {RULE}")
     return text

@@ -1,13 +1,15 @@
 """Reading the parts of a deploy record, each with an error that says what is wrong with it."""
 
 from collections.abc import Mapping
-from math import isfinite
 from typing import Any
 
 import orjson
 
 from .errors import SettingsError
-from .names import shown
+from .numbers import Range, shown_value
+
+BYTES_PER_TOKEN = Range(0, 1_000_000, whole=False)
+_WHOLE = Range(0, (1 << 63) - 1)
 
 
 def from_json(what: str, raw: bytes) -> Any:
@@ -51,9 +53,8 @@ def ratio(value: Any) -> float:
     Raises:
         SettingsError: it is no such number.
     """
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not isfinite(value) or value < 0:
-        raise SettingsError(f"bytes_per_token is {shown(str(value))}; it must be 0 or more")
+    if BYTES_PER_TOKEN.fault(value):
+        raise SettingsError(f"bytes_per_token is {shown_value(value)}; it must be 0 or more")
     return float(value)
 
 
@@ -64,6 +65,6 @@ def whole_numbers(what: str, raw: bytes) -> list[int]:
         SettingsError: it is none.
     """
     listed = from_json(what, raw)
-    if not isinstance(listed, list) or any(type(one) is not int or one < 0 for one in listed):
-        raise SettingsError(f"{what} is {shown(str(listed))}; it must be whole numbers")
+    if not isinstance(listed, list) or any(map(_WHOLE.fault, listed)):
+        raise SettingsError(f"{what} is {shown_value(listed)}; it must be whole numbers")
     return listed

@@ -14,7 +14,23 @@ from .codec import CONTENT_TYPES, JSON, MSGPACK
 from .errors import ErrorKind, RequestError
 from .keys import PRIORITIES
 from .names import RULE, is_name, is_name_bytes, shown
+from .numbers import Range
 from .references import read_reference
+
+FIELD_RANGES = {
+    "timeout_ms": Range(1, limits.TIMEOUT_MS_MAX),
+    "result_ttl_ms": Range(1000, limits.RESULT_TTL_MS_MAX),
+    "length": Range(1, 10_000_000),
+    "rows": Range(1, 10_000_000),
+    "inputs_bytes": Range(1, limits.INPUTS_BYTES_MAX),
+    "delay_ms": Range(0, limits.DELAY_MS_MAX),
+    "retries": Range(0, limits.RETRIES_MAX),
+}
+FIELD_CHOICES: dict[str, tuple[str, ...]] = {
+    "v": (str(limits.CONTRACT_VERSION),),
+    "priority": PRIORITIES,
+    "truncate": ("end", "refuse"),
+}
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
@@ -101,16 +117,20 @@ def _read_name(field: str) -> Callable[[bytes], str]:
     return read
 
 
-def _read_int(field: str, lowest: int, highest: int) -> Callable[[bytes], int]:
+def _read_int(field: str) -> Callable[[bytes], int]:
+    allowed = FIELD_RANGES[field]
+    lowest, highest = allowed.lowest, allowed.highest
+
     def read(raw: bytes) -> int:
         if not raw.isdigit() or len(raw) > 12 or not lowest <= int(raw) <= highest:
-            raise _bad(f"{field} must be a whole number from {lowest} to {highest}")
+            raise _bad(f"{field} must be {allowed.words}")
         return int(raw)
 
     return read
 
 
-def _read_choice(field: str, choices: Sequence[str]) -> Callable[[bytes], str]:
+def _read_choice(field: str) -> Callable[[bytes], str]:
+    choices = FIELD_CHOICES[field]
     by_raw = {choice.encode(): choice for choice in choices}
 
     def read(raw: bytes) -> str:
@@ -167,26 +187,26 @@ def _refuse_cancel(_: bytes) -> None:
 
 
 _READ: dict[str, Callable[[bytes], Any]] = {
-    "v": _read_choice("v", (str(limits.CONTRACT_VERSION),)),
+    "v": _read_choice("v"),
     "id": _read_name("id"),
     "content_type": _read_content_type("content_type"),
     "accept": _read_content_type("accept"),
     "version": _read_name("version"),
     "outputs": _read_output_names,
     "parameters": _read_parameters,
-    "priority": _read_choice("priority", PRIORITIES),
-    "timeout_ms": _read_int("timeout_ms", 1, limits.TIMEOUT_MS_MAX),
-    "result_ttl_ms": _read_int("result_ttl_ms", 1000, limits.RESULT_TTL_MS_MAX),
-    "length": _read_int("length", 1, 10_000_000),
-    "rows": _read_int("rows", 1, 10_000_000),
-    "truncate": _read_choice("truncate", ("end", "refuse")),
+    "priority": _read_choice("priority"),
+    "timeout_ms": _read_int("timeout_ms"),
+    "result_ttl_ms": _read_int("result_ttl_ms"),
+    "length": _read_int("length"),
+    "rows": _read_int("rows"),
+    "truncate": _read_choice("truncate"),
     "meta": _read_meta,
     "traceparent": _read_traceparent,
     "inputs": bytes,
     "inputs_at": read_reference,
-    "inputs_bytes": _read_int("inputs_bytes", 1, limits.INPUTS_BYTES_MAX),
-    "delay_ms": _read_int("delay_ms", 0, limits.DELAY_MS_MAX),
-    "retries": _read_int("retries", 0, limits.RETRIES_MAX),
+    "inputs_bytes": _read_int("inputs_bytes"),
+    "delay_ms": _read_int("delay_ms"),
+    "retries": _read_int("retries"),
     "cancel": _refuse_cancel,
 }
 

@@ -9,7 +9,7 @@ Source: Open Inference Protocol, "Tensor Data" and "Tensor Data Types".
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from itertools import chain
 from math import prod
 from typing import Any
@@ -104,7 +104,8 @@ def _decode_tensor(tensor: Any, signature: Signature | None) -> tuple[str, Colum
     if not tensor.keys() >= _PARTS:
         raise _bad(f"a tensor lacks {', '.join(sorted(_PARTS - tensor.keys()))}")
     name, data = check_tensor_name(tensor["name"]), tensor["data"]
-    datatype = tensor.get("datatype") or _datatype_of_list(name, data, signature)
+    declared = _declared_datatype(name, signature)
+    datatype = tensor.get("datatype") or declared or _datatype_of_list(name, data)
     shape = _check_shape(name, tensor["shape"])
     if datatype == BYTES:
         return name, _decode_strings(name, shape, data)
@@ -116,15 +117,22 @@ def _decode_tensor(tensor: Any, signature: Signature | None) -> tuple[str, Colum
     if dtype is None:
         return name, _decode_bf16(name, shape, data)
     if isinstance(data, bytes):
-        return name, _from_bytes(name, dtype, shape, data)
-    return name, _from_list(name, dtype, shape, data)
+        column = _from_bytes(name, dtype, shape, data)
+    else:
+        column = _from_list(name, dtype, shape, data)
+    # Who has no bfloat16 sends FP32: the model sees the same numbers either way.
+    return name, _to_bf16(name, column) if (declared, datatype) == ("BF16", "FP32") else column
 
 
-def _datatype_of_list(name: str, data: Any, signature: Signature | None) -> str:
-    """The datatype of a tensor that names none."""
+def _declared_datatype(name: str, signature: Signature | None) -> str | None:
     for spec in () if signature is None else signature.inputs:
         if spec.name == name:
             return spec.datatype
+    return None
+
+
+def _datatype_of_list(name: str, data: Any) -> str:
+    """The datatype of a tensor that names none, and whose name no signature has."""
     if not isinstance(data, list):
         raise _bad(f"tensor {name!r} lacks datatype; only that of a list can be told without")
     kinds: set[type] = set()
@@ -187,7 +195,10 @@ def _from_list(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], data: An
     if strangers:
         kinds = ", ".join(sorted({_WORDS.get(kind, "something else") for kind in strangers}))
         raise _bad(f"tensor {name!r}: data holds {kinds}, not {datatype_of(dtype)}")
-    return _narrow(name, flat, dtype).reshape(shape)
+    column = _narrow(name, flat, dtype).reshape(shape)
+    if dtype.kind == "f":
+        _refuse_rows(name, ~np.isfinite(column), "holds NaN or infinity in a list; send bytes")
+    return column
 
 
 # The words of the contract, which are of no language.
@@ -232,11 +243,21 @@ def _narrow(name: str, flat: list[Any], dtype: np.dtype[Any]) -> Array:
 def _decode_bf16(name: str, shape: tuple[int, ...], data: Any) -> Array:
     """bfloat16 has no numpy type; its bits are the upper half of a float32."""
     if isinstance(data, list):
-        return _from_list(name, DATATYPES["FP32"], shape, data)
+        return _to_bf16(name, _from_list(name, DATATYPES["FP32"], shape, data))
     if not isinstance(data, bytes):
         raise _bad(f"tensor {name!r}: data must be a list or bytes")
     upper = _from_bytes(name, DATATYPES["UINT16"], shape, data)
     return (upper.astype(np.uint32) << 16).view(np.float32)
+
+
+def _to_bf16(name: str, column: Array) -> Array:
+    """Round FP32 to the nearest bfloat16, to the even one of two; NaN and infinity stay."""
+    bits = column.view(np.uint32)
+    rounded = np.where(np.isnan(column), bits | 0x0040_0000, bits + (bits >> 16 & 1) + 0x7FFF)
+    found: Array = (rounded & 0xFFFF_0000).astype(np.uint32).view(np.float32)
+    if not np.array_equal(np.isinf(column), np.isinf(found)):
+        raise _bad(f"tensor {name!r}: a value does not fit BF16")
+    return found
 
 
 def _decode_strings(name: str, shape: tuple[int, ...], data: Any) -> list[str] | list[bytes]:
@@ -255,7 +276,7 @@ def _decode_strings(name: str, shape: tuple[int, ...], data: Any) -> list[str] |
     return elements
 
 
-def count_rows(columns: Mapping[str, Column]) -> int:
+def count_rows(columns: Mapping[str, Sized]) -> int:
     """How many rows the columns hold.
 
     Raises:
@@ -313,18 +334,18 @@ def _check_array(spec: TensorSpec, column: Array) -> None:
 
 def _check_values(spec: TensorSpec, column: Array) -> None:
     if spec.finite and column.dtype.kind == "f":
-        _refuse_rows(spec, ~np.isfinite(column), "holds NaN or infinity")
+        _refuse_rows(spec.name, ~np.isfinite(column), "holds NaN or infinity")
     if spec.lowest is not None:
-        _refuse_rows(spec, column < spec.lowest, f"holds a value under {spec.lowest:g}")
+        _refuse_rows(spec.name, column < spec.lowest, f"holds a value under {spec.lowest:g}")
     if spec.highest is not None:
-        _refuse_rows(spec, column > spec.highest, f"holds a value over {spec.highest:g}")
+        _refuse_rows(spec.name, column > spec.highest, f"holds a value over {spec.highest:g}")
 
 
-def _refuse_rows(spec: TensorSpec, wrong: Array, what: str) -> None:
+def _refuse_rows(name: str, wrong: Array, what: str) -> None:
     if wrong.any():
         rows = np.unique(np.nonzero(wrong)[0])
         raise RequestError.of(
-            ErrorKind.BAD_INPUTS, f"tensor {spec.name!r} {what}", rows=tuple(int(r) for r in rows)
+            ErrorKind.BAD_INPUTS, f"tensor {name!r} {what}", rows=tuple(int(r) for r in rows)
         )
 
 

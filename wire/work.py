@@ -8,9 +8,11 @@ default, since each waiting request costs memory in the server.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from . import limits
 from .codec import JSON
 from .request import Request
 
+_DIGITS_MAX = 15
 _CARRIED = tuple(
     (name.encode(), Request._fields.index(name))
     for name in (
@@ -82,6 +84,18 @@ def work_fields(request: Request, tenant: str) -> list[bytes]:
     return flat
 
 
+def _whole(lowest: int, highest: int) -> Callable[[bytes], int]:
+    def read(raw: bytes) -> int:
+        # `int` alone takes '-40', ' 5 ' and '1_000'.
+        if not raw.isdigit() or len(raw) > _DIGITS_MAX or not lowest <= int(raw) <= highest:
+            raise ValueError(
+                f"{raw[:_DIGITS_MAX]!r} is not a whole number of {lowest} to {highest}"
+            )
+        return int(raw)
+
+    return read
+
+
 def _lines(raw: bytes) -> tuple[str, ...]:
     return tuple(raw.decode().split("\n"))
 
@@ -89,17 +103,23 @@ def _lines(raw: bytes) -> tuple[str, ...]:
 _READ: dict[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(("id", "tenant", "content_type", "accept", "outputs"), bytes.decode),
     **dict.fromkeys(("truncate", "meta", "traceparent", "inputs_at", "version"), bytes.decode),
-    **dict.fromkeys(("result_ttl_ms", "timeout_ms", "rows", "inputs_bytes"), int),
-    **dict.fromkeys(("retries", "attempt"), int),
+    "result_ttl_ms": _whole(1, limits.RESULT_TTL_MS_MAX),
+    "timeout_ms": _whole(1, limits.TIMEOUT_MS_MAX),
+    "rows": _whole(1, 10_000_000),
+    "inputs_bytes": _whole(0, limits.INPUTS_BYTES_MAX),
+    "retries": _whole(0, limits.RETRIES_MAX),
+    "attempt": _whole(1, 1_000_000),
     **dict.fromkeys(("inputs", "parameters"), bytes),
     "warnings": _lines,
 }
 _READERS = {name.encode(): (name, read) for name, read in _READ.items()}
-_READERS[b"deadline"] = ("deadline_ms", int)
+_READERS[b"deadline"] = ("deadline_ms", _whole(0, 10**_DIGITS_MAX))
 
 
 def parse_work(stream: str, entry_id: bytes, flat: Sequence[bytes]) -> WorkEntry:
     """Read a work entry as `take` returns it; unknown fields are passed over.
+
+    Numbers are whole and within the range of the contract.
 
     Raises:
         ValueError: not written by `accept`; a foreign hand was at the stream.

@@ -6,11 +6,15 @@
 --
 -- KEYS  1 deploy   then work streams that the new limits need
 -- ARGV  1 nonce   2 number of fields   then name and value of each ('' = remove)
--- RESULT the new epoch, 0 when the model is not deployed
-if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+-- RESULT the new epoch, 0 when the model is not deployed; an error where a key is of a foreign
+--       kind: nothing was written
+-- part: epoch
+-- part: streams
+if redis.call('HLEN', KEYS[1]) == 0 then return 0 end
+require_streams(2)
 for i = 2, #KEYS do
-  local made = redis.pcall('XGROUP', 'CREATE', KEYS[i], 'worker', '0', 'MKSTREAM')
-  if made.err and string.sub(made.err, 1, 9) ~= 'BUSYGROUP' then return made end
+  local fault = make_stream(KEYS[i], 'worker')
+  if fault then return fault end
 end
 for i = 0, tonumber(ARGV[2]) - 1 do
   local name, value = ARGV[3 + 2 * i], ARGV[4 + 2 * i]
@@ -18,4 +22,4 @@ for i = 0, tonumber(ARGV[2]) - 1 do
   else redis.call('HSET', KEYS[1], name, value) end
 end
 redis.call('HSET', KEYS[1], 'nonce', ARGV[1])
-return redis.call('HINCRBY', KEYS[1], 'epoch', 1)
+return next_epoch(KEYS[1])

@@ -1,19 +1,28 @@
 #!lua
 -- deploy: make a version the stable one of its model, with its streams and groups.
 --
--- Atomic because a router must never see a version whose streams do not exist yet.
+-- Atomic because a router must never see a version whose streams do not exist yet. What was kept of
+-- a model that was undeployed stays with it.
+--
 -- KEYS  1 deploy   2 tenants   3 mark of an undeployed model
+--       4 workers   5 lost   6 journal   7 dead letters
 --       then ingress streams, one a tenant, then work streams
 -- ARGV  1 version   2 record   3 nonce   4 number of tenants   then the tenants
--- RESULT the new epoch
+-- RESULT the new epoch; an error where a key is of a foreign kind: nothing was written
+-- part: epoch
+-- part: portions
+-- part: streams
 local tenants = tonumber(ARGV[4])
-redis.call('DEL', KEYS[3])
-for i = 4, #KEYS do
-  local group = i <= 3 + tenants and 'router' or 'worker'
-  local made = redis.pcall('XGROUP', 'CREATE', KEYS[i], group, '0', 'MKSTREAM')
-  if made.err and string.sub(made.err, 1, 9) ~= 'BUSYGROUP' then return made end
+redis.call('HLEN', KEYS[1])
+redis.call('SCARD', KEYS[2])
+require_streams(8)
+for i = 8, #KEYS do
+  local fault = make_stream(KEYS[i], i <= 7 + tenants and 'router' or 'worker')
+  if fault then return fault end
 end
-redis.call('SADD', KEYS[2], unpack(ARGV, 5, 4 + tenants))
+redis.call('DEL', KEYS[3])
+for i = 4, 7 do redis.call('PERSIST', KEYS[i]) end
+in_portions('SADD', KEYS[2], ARGV, 5, 4 + tenants)
 redis.call('HSETNX', KEYS[1], 'intake', 'open')
 redis.call('HSET', KEYS[1], 'stable', ARGV[1], 'version:' .. ARGV[1], ARGV[2], 'nonce', ARGV[3])
-return redis.call('HINCRBY', KEYS[1], 'epoch', 1)
+return next_epoch(KEYS[1])

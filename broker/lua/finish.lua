@@ -7,23 +7,30 @@
 -- wrong type or a missing stream spoils only its own item. Journal and notifications are no part of
 -- the promise: what is wrong with them stops nothing. Safe to repeat.
 --
--- KEYS  1 due   2 journal   3 dead letters   then the streams
+-- KEYS  1 due   2 journal   3 dead letters   4 result TTLs that were asked for   then the streams
 --       then for each item: tombstone, reply key   then blobs
 -- ARGV  1 worker ('' = nobody's entry: expired, cancelled, refused after accept)
 --       2 number of streams   3 number of items   4 journal lines kept
 --       5 size up to which a notification carries the whole reply
 --       6 dead letters kept   7 bytes of them kept
+--       8 longest TTL of a reply, ms   9 longest that a request may be open, ms
 --       then for each item: number of its stream (0 = none), entry id, member of due, reply,
---       TTL of the reply ms, TTL of the tombstone ms, status, channel, id, journal line
+--       TTL of the reply ms, TTL of the tombstone ms (both where no other TTL was asked for), status, channel, id, journal line
 --       ('' = none), '1' where the request is given up: its entry is kept among the dead letters
 --       then for each blob: number of its item, content ('' = remove it), TTL ms
 -- RESULT outcome of each item: ANSWERED, CLOSED (somebody was first), NOT_MINE,
---       KEPT (its dead letter could not be written: nothing was answered, nothing ended)
-local due, journal, dead, worker = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
+--       KEPT (its dead letter could not be written: nothing was answered, nothing ended);
+--       the error WRONGTYPE where `due` is of a foreign kind: nothing was written
+-- part: whole
+local due, journal, dead, ttls, worker = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 local streams, items = tonumber(ARGV[2]), tonumber(ARGV[3])
 local journal_max, whole_max = ARGV[4], tonumber(ARGV[5])
 local letters_max, dead_bytes_max = ARGV[6], tonumber(ARGV[7])
+local ttl_max, open_max = tonumber(ARGV[8]), tonumber(ARGV[9])
 local outcomes, over, channels, notes, blobs = {}, {}, {}, {}, {}
+redis.call('ZCARD', due)  -- before anything is written: it may be of a foreign kind
+local asked = redis.pcall('HLEN', ttls)
+local has_asked = type(asked) == 'number' and asked > 0
 
 local function is_mine(stream, entry)
   local pending = redis.pcall('XPENDING', stream, 'worker', entry, entry, 1)
@@ -67,6 +74,8 @@ local function write_letter(item, a, stream)
       if type(inputs) == 'string' then letter[i], letter[i + 1] = 'inputs', inputs end
     end
   end
+  -- No router writes so much; of what a foreign hand did, id and tenant are kept.
+  if #letter > 1000 then letter = {unpack(letter, 1, 4)} end
   for _, part in ipairs({'stream', stream, 'reply', ARGV[a + 3]}) do letter[#letter + 1] = part end
   local written = redis.pcall('XADD', dead, 'MAXLEN', '~', letters_max, '*', unpack(letter))
   if type(written) == 'table' then return false end
@@ -81,39 +90,51 @@ end
 local function until_deadline(member)
   local deadline = redis.call('ZSCORE', due, member)
   if not deadline then return 0 end
-  return math.max(0, tonumber(deadline) - 1000 * tonumber(redis.call('TIME')[1]))
+  local left = tonumber(deadline) - 1000 * tonumber(redis.call('TIME')[1])
+  return math.max(0, math.min(left, open_max))
+end
+
+-- How long a reply is kept: as its caller asked, however the request ends. A lost or foreign key, and
+-- what a foreign hand has written there, mean the default.
+local function ttl_of(member, default)
+  if not has_asked then return default end
+  local ttl = whole(redis.call('HGET', ttls, member), 1, ttl_max, default)
+  redis.call('HDEL', ttls, member)
+  return ttl
 end
 
 local function answer(item, a, tombstone, reply)
-  local s, ttl = tonumber(ARGV[a]), ARGV[a + 5]
-  if s == 0 then ttl = string.format('%d', tonumber(ttl) + until_deadline(ARGV[a + 2])) end
+  local s, default, remembered = tonumber(ARGV[a]), tonumber(ARGV[a + 4]), tonumber(ARGV[a + 5])
+  if s == 0 then remembered = remembered + until_deadline(ARGV[a + 2]) end
   if s > 0 and ARGV[a + 10] == '1' and redis.call('ZSCORE', due, ARGV[a + 2]) then
-    if not write_letter(item, a, KEYS[3 + s]) then return 'KEPT' end
+    if not write_letter(item, a, KEYS[4 + s]) then return 'KEPT' end
   end
   if redis.call('ZREM', due, ARGV[a + 2]) ~= 1 then return 'CLOSED' end
+  local ttl = ttl_of(ARGV[a + 2], default)
   keep_blobs(item)
   if redis.pcall('RPUSH', reply, ARGV[a + 3]) ~= 1 then
     redis.call('DEL', reply)
     redis.call('RPUSH', reply, ARGV[a + 3])
   end
-  redis.call('PEXPIRE', reply, ARGV[a + 4])
-  redis.call('SET', tombstone, ARGV[a + 6], 'PX', ttl)
+  redis.call('PEXPIRE', reply, string.format('%d', ttl))
+  remembered = remembered - default + ttl
+  redis.call('SET', tombstone, ARGV[a + 6], 'PX', string.format('%d', remembered))
   notify(ARGV[a + 7], ARGV[a + 3], ARGV[a + 8])
   if ARGV[a + 9] ~= '' then write_journal(ARGV[a + 9]) end
   return 'ANSWERED'
 end
 
-local a, k = 8 + 11 * items, 4 + streams + 2 * items
+local a, k = 10 + 11 * items, 5 + streams + 2 * items
 while k <= #KEYS do
   local item = tonumber(ARGV[a])
   blobs[item] = blobs[item] or {}
   table.insert(blobs[item], {key = KEYS[k], content = ARGV[a + 1], ttl = ARGV[a + 2]})
   a, k = a + 3, k + 1
 end
-a, k = 8, 4 + streams
+a, k = 10, 5 + streams
 for i = 1, items do
   local s = tonumber(ARGV[a])
-  if s > 0 and not is_mine(KEYS[3 + s], ARGV[a + 1]) then
+  if s > 0 and not is_mine(KEYS[4 + s], ARGV[a + 1]) then
     outcomes[i] = 'NOT_MINE'
   else
     outcomes[i] = answer(i, a, KEYS[k], KEYS[k + 1])
@@ -125,8 +146,8 @@ for i = 1, items do
   a, k = a + 11, k + 2
 end
 for s, entries in pairs(over) do
-  redis.call('XACK', KEYS[3 + s], 'worker', unpack(entries))
-  redis.call('XDEL', KEYS[3 + s], unpack(entries))
+  redis.call('XACK', KEYS[4 + s], 'worker', unpack(entries))
+  redis.call('XDEL', KEYS[4 + s], unpack(entries))
 end
 for _, channel in ipairs(channels) do
   redis.pcall('SPUBLISH', channel, cmsgpack.pack(notes[channel]))

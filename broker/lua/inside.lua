@@ -6,7 +6,10 @@
 --
 -- KEYS  1 workers   2 hash of the worker
 -- ARGV  1 worker   2 members of due, separated by spaces
+--       3 how long the hash stays where no beat has given it an end, ms
 -- RESULT 1 written, 0 the worker is not among the living
+-- part: announce
 if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return 0 end
-redis.call('HSET', KEYS[2], 'inside', ARGV[2])
+announce(KEYS[2], 'inside', ARGV[2])
+if redis.call('PTTL', KEYS[2]) < 0 then redis.call('PEXPIRE', KEYS[2], ARGV[3]) end
 return 1

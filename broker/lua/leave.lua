@@ -8,6 +8,7 @@
 -- KEYS  1 workers   2 lost   3 hash of the worker   4 bell of the worker   5 deploy
 -- ARGV  1 worker
 -- RESULT 1 left, 0 was gone already
+redis.call('SCARD', KEYS[2])  -- before anything is written: it may be of a foreign kind
 local left = redis.call('ZREM', KEYS[1], ARGV[1])
 if redis.call('EXISTS', KEYS[5]) == 1 then redis.call('SADD', KEYS[2], ARGV[1]) end
 if left == 1 then redis.call('DEL', KEYS[3]) end

@@ -13,20 +13,24 @@
 -- RESULT how many streams and groups were made; -1 where the record had to be made as well;
 --       -2 where the mark is there; the error WRONGTYPE where a key is of a foreign kind, after
 --       all others were mended
-local tenants, restored = tonumber(ARGV[3]), false
+-- part: epoch
+-- part: portions
+local tenants, restored, made, foreign = tonumber(ARGV[3]), false, 0, nil
 if redis.call('EXISTS', KEYS[3]) == 1 then return -2 end
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch and epoch ~= ARGV[1] then return 0 end
 if not epoch then
-  redis.call('HSET', KEYS[1], unpack(ARGV, 4 + tenants))
+  in_portions('HSET', KEYS[1], ARGV, 4 + tenants, #ARGV)
   redis.call('HSET', KEYS[1], 'nonce', ARGV[2])
-  redis.call('HINCRBY', KEYS[1], 'epoch', 1)
+  next_epoch(KEYS[1])
   restored = true
 end
-if redis.call('SCARD', KEYS[2]) == 0 then
-  redis.call('SADD', KEYS[2], unpack(ARGV, 4, 3 + tenants))
+local members = redis.pcall('SCARD', KEYS[2])
+if type(members) ~= 'number' then
+  foreign = KEYS[2]
+elseif members == 0 then
+  in_portions('SADD', KEYS[2], ARGV, 4, 3 + tenants)
 end
-local made, foreign = 0, nil
 for i = 4, #KEYS do
   local groups = redis.pcall('XINFO', 'GROUPS', KEYS[i])
   if groups.err or #groups == 0 then
@@ -41,5 +45,5 @@ for i = 4, #KEYS do
     end
   end
 end
-if foreign then return redis.error_reply('WRONGTYPE ' .. foreign .. ' is no stream') end
+if foreign then return redis.error_reply('WRONGTYPE ' .. foreign .. ' is of a foreign kind') end
 return restored and -1 or made

@@ -2,18 +2,29 @@
 -- take: hand waiting entries to a live worker, as many rows as it has room for.
 --
 -- Atomic because the check that the worker is alive and the hand-over must be one step: entries
--- given to a buried worker belong to nobody. Entries whose request is closed (answered, expired,
+-- given to a buried worker belong to nobody. Likewise for the deploy record: a worker that was frozen
+-- must not take what is on hold by now, or would be run by another version's code. Entries whose request is closed (answered, expired,
 -- cancelled) are dropped here, which is the only place where they are. Runs when memory is full, or
 -- nothing that frees memory could run. An answer that gets lost is found in the pending list.
 --
--- KEYS  1 workers   2 due   3 bell of the version   then the streams in the order wanted
+-- KEYS  1 workers   2 due   3 bell of the version   4 deploy   then the streams in the order wanted
 -- ARGV  1 worker   2 room, rows   3 bytes after which no more is read
 --       4 rows that one request counts for at most
--- RESULT {{stream, {{entry id, {field, value, …}}, …}}, …}, or the error FENCED
+--       5 epoch and 6 nonce of the deploy record that the worker has read
+-- RESULT {{stream, {{entry id, {field, value, …}}, …}}, …}, or the error FENCED, or STALE where the
+--       deploy record is another by now
+-- part: ring
+-- part: whole
 local worker, room, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local bytes_max = bytes
 if not redis.call('ZSCORE', KEYS[1], worker) then
   return redis.error_reply('FENCED the worker is not among the living')
 end
+local record = redis.pcall('HMGET', KEYS[4], 'stable', 'epoch', 'nonce')
+if record.err or not record[1] or (record[2] or '0') ~= ARGV[5] or (record[3] or '') ~= ARGV[6] then
+  return redis.error_reply('STALE the deploy record is another by now')
+end
+redis.call('ZCARD', KEYS[2])  -- before anything is read: it may be of a foreign kind
 local weight_max = tonumber(ARGV[4])
 -- Entries of one read: few while their size is not known, more once they have proved small.
 local few, many, small = 16, 64, 16384
@@ -32,12 +43,12 @@ end
 local function weigh(fields)
   local rows = 1
   for i = 5, #fields, 2 do
-    if fields[i] == 'rows' then rows = tonumber(fields[i + 1]) or 1 end
+    if fields[i] == 'rows' then rows = whole(fields[i + 1], 1, weight_max, 1) end
     -- Inputs that lie elsewhere are fetched by whoever takes the entry.
-    if fields[i] == 'inputs_bytes' then bytes = bytes - (tonumber(fields[i + 1]) or 0) end
+    if fields[i] == 'inputs_bytes' then bytes = bytes - whole(fields[i + 1], 0, bytes_max, 0) end
     bytes = bytes - #fields[i + 1]
   end
-  room = room - math.min(rows, weight_max)
+  room = room - rows
 end
 
 -- Keep the entries whose request is open; end the others.
@@ -74,19 +85,11 @@ local function read(stream)
 end
 
 local taken = {}
-for i = 4, #KEYS do
+for i = 5, #KEYS do
   if room <= 0 or bytes <= 0 then break end
   local entries = read(KEYS[i])
   if #entries > 0 then taken[#taken + 1] = {KEYS[i], entries} end
 end
 -- Stopped for lack of room: there may be more, so that another worker should look.
--- A foreign key in the place of the bell gives way.
-if room <= 0 or bytes <= 0 then
-  local length = redis.pcall('LLEN', KEYS[3])
-  if type(length) ~= 'number' then
-    redis.call('DEL', KEYS[3])
-    length = 0
-  end
-  if length == 0 then redis.call('RPUSH', KEYS[3], '1') end
-end
+if room <= 0 or bytes <= 0 then ring(KEYS[3]) end
 return taken

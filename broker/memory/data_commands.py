@@ -32,7 +32,7 @@ def _number(text: bytes) -> float:
 
 def _written(score: float) -> bytes:
     """A score as the server writes it."""
-    return b"%d" % score if score == int(score) else repr(score).encode()
+    return b"%d" % score if score.is_integer() else repr(score).encode()
 
 
 def _pairs(args: Args) -> list[tuple[bytes, bytes]]:
@@ -80,6 +80,10 @@ def _pexpire(database: Database, args: Args) -> int:
     return int(database.expire_at(key, database.now_ms() + ttl_ms))
 
 
+def _persist(database: Database, args: Args) -> int:
+    return int(database.persist(args[0]))
+
+
 def _pttl(database: Database, args: Args) -> int:
     if not database.exists(args[0]):
         return -2
@@ -108,6 +112,10 @@ def _set(database: Database, args: Args) -> bytes:
         expires_ms = database.now_ms() + _whole(args[3])
     database.put(args[0], Text(args[1]), expires_ms)
     return b"OK"
+
+
+def _strlen(database: Database, args: Args) -> int:
+    return len(database.find(args[0], Text) or b"")
 
 
 def _getrange(database: Database, args: Args) -> bytes:
@@ -226,6 +234,15 @@ def _hget(database: Database, args: Args) -> bytes | None:
     return (database.find(args[0], Hash) or Hash()).get(args[1])
 
 
+def _hlen(database: Database, args: Args) -> int:
+    return len(database.find(args[0], Hash) or ())
+
+
+def _hmget(database: Database, args: Args) -> list[bytes | None]:
+    found = database.find(args[0], Hash) or Hash()
+    return [found.get(name) for name in args[1:]]
+
+
 def _hexists(database: Database, args: Args) -> int:
     return int(args[1] in (database.find(args[0], Hash) or ()))
 
@@ -313,10 +330,12 @@ DATA_COMMANDS: Mapping[bytes, Handler] = {
     b"DEL": _delete,
     b"UNLINK": _delete,
     b"PEXPIRE": _pexpire,
+    b"PERSIST": _persist,
     b"PTTL": _pttl,
     b"SPUBLISH": _publish,
     b"GET": _get,
     b"SET": _set,
+    b"STRLEN": _strlen,
     b"GETRANGE": _getrange,
     b"RPUSH": _rpush,
     b"LLEN": _llen,
@@ -333,7 +352,9 @@ DATA_COMMANDS: Mapping[bytes, Handler] = {
     b"HSETNX": _hsetnx,
     b"HDEL": _hdel,
     b"HGET": _hget,
+    b"HMGET": _hmget,
     b"HEXISTS": _hexists,
+    b"HLEN": _hlen,
     b"HGETALL": _hgetall,
     b"HINCRBY": _hincrby,
     b"ZADD": _zadd,

@@ -113,6 +113,14 @@ class Database:
             slot.expires_ms = expires_ms
         return slot is not None
 
+    def persist(self, key: bytes) -> bool:
+        """Let a key end no more; whether it would have."""
+        slot = self._slot(key)
+        if slot is None or slot.expires_ms is None:
+            return False
+        slot.expires_ms = None
+        return True
+
     def expires_ms(self, key: bytes) -> float | None:
         """When a key ends; None where it does not, or is not there."""
         slot = self._slot(key)

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..errors import RefusedError
 from .script_calls import (
+    PARTS_MAX,
     Args,
     Call,
     Keys,
@@ -16,6 +17,7 @@ from .script_calls import (
     member_of,
     now_ms,
     parked_entry,
+    require_record,
     ring_bell,
 )
 
@@ -34,9 +36,12 @@ def ripe(call: Call, keys: Keys, args: Args) -> Any:
 
 def promote(call: Call, keys: Keys, args: Args) -> Any:
     """Move parked requests to their queues."""
-    due, later, parked, *places = keys
+    due, later, parked, record, *places = keys
+    require_record(call, record, args[:2])
+    for command, key in (("ZCARD", due), ("ZCARD", later), ("XLEN", parked)):
+        call(command, key)
     outcomes = []
-    for at, parked_id in enumerate(args):
+    for at, parked_id in enumerate(args[2:]):
         outcome = _promote(call, (due, parked), parked_id, places[2 * at : 2 * at + 2])
         if outcome != b"STALE":
             with suppress(RefusedError):  # it is no entry id
@@ -52,7 +57,7 @@ def _promote(call: Call, keys: Keys, parked_id: bytes, place: Keys) -> bytes:
     if fields is None:
         return b"GONE"
     # One that a foreign hand wrote belongs to no request, and is ended with the closed ones.
-    if call("ZSCORE", due, member_of(fields[4:])) is None:
+    if len(fields) > PARTS_MAX or call("ZSCORE", due, member_of(fields[4:])) is None:
         return b"CLOSED"
     if not has_added(call, queue, fields[4:]):
         return b"STALE"
@@ -74,7 +79,8 @@ def retry(call: Call, keys: Keys, args: Args) -> Any:
         counts = [(b"attempt", attempt), (b"retries", retries)]
         fields = [part for pair in (*named[:2], *counts, *kept) for part in pair]
         body = ("queue", stream, "bell", bell, *fields)
-        if not has_parked(call, (later, parked), now_ms(call) + int(delay_ms), body):
+        at_ms = now_ms(call) + int(delay_ms)
+        if len(body) > PARTS_MAX or not has_parked(call, (later, parked), at_ms, body):
             return b"STALE"
         outcome = b"PARKED"
     call("XACK", stream, "worker", entry_id)

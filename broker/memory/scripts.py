@@ -17,6 +17,7 @@ from ..errors import RefusedError, refused
 from .fleet_scripts import FLEET_SCRIPTS
 from .later_scripts import LATER_SCRIPTS
 from .script_calls import (
+    PARTS_MAX,
     Args,
     Call,
     Keys,
@@ -26,7 +27,9 @@ from .script_calls import (
     is_mine,
     member_of,
     now_ms,
+    require_record,
     ring_bell,
+    whole,
 )
 
 _OVER = (b"OK", b"DUP", b"REFUSED", b"GONE")
@@ -48,9 +51,10 @@ class _Accept:
 
     def __init__(self, call: Call, keys: Keys, args: Args) -> None:
         self._call = call
-        self._ingress, self._due, self._later, self._parked = keys[:4]
+        self._ingress, self._due, self._later, self._parked, _, self._ttls = keys[:6]
         self._backlog = int(args[0])
-        self._refusal_ttl, self._ahead_ms = args[3], int(args[4])
+        self._refusal_ttl, self._ahead_ms, self._ttls_kept = args[3], int(args[4]), args[7]
+        call("XLEN", self._ingress)  # before anything is written: it may be of a foreign kind
         self._now_ms = now_ms(call)
         self._lengths: dict[bytes, int] = {}
         self._rung: set[bytes] = set()
@@ -98,10 +102,11 @@ class _Accept:
             return fault
         if call("ZADD", self._due, "NX", deadline, member) == 0:
             return b"DUP"
-        fields: list[Part] = [*item[8:-3], deadline, item[-2], inputs]
+        fields: list[Part] = [*item[9:-3], deadline, item[-2], inputs]
         if start_ms > self._now_ms:
             body = ("queue", stream, "bell", bell, *fields)
-            placed = has_parked(call, (self._later, self._parked), start_ms, body)
+            parks = (self._later, self._parked)
+            placed = call("EXISTS", stream) and has_parked(call, parks, start_ms, body)
         else:
             placed = has_added(call, stream, fields)
         if not placed:
@@ -109,8 +114,21 @@ class _Accept:
             return b"STALE"
         if start_ms <= self._now_ms:
             self._ring(bell)
+        if item[7] != b"0":
+            self._remember_ttl(member, item[7])
         self.open += 1
         return b"OK"
+
+    def _remember_ttl(self, member: bytes, ttl_ms: bytes) -> None:
+        call, ttls = self._call, self._ttls
+        if self.open == 0:
+            call("DEL", ttls)
+        try:
+            call("HSET", ttls, member, ttl_ms)
+        except RefusedError:  # a foreign key gives way
+            call("DEL", ttls)
+            call("HSET", ttls, member, ttl_ms)
+        call("PEXPIRE", ttls, self._ttls_kept)
 
     def _copied_inputs(self, entry_id: bytes) -> bytes | None:
         found = self._call("XRANGE", self._ingress, entry_id, entry_id)
@@ -136,13 +154,14 @@ class _Accept:
 def accept(call: Call, keys: Keys, args: Args) -> Any:
     """Turn ingress entries into open requests, or refuse them."""
     ingress, queues, items = keys[0], int(args[1]), int(args[2])
+    require_record(call, keys[4], args[5:7])
     work = _Accept(call, keys, args)
     outcomes: list[bytes] = []
     over: list[bytes] = []
-    at, key = 5, 4 + 2 * queues
+    at, key = 8, 6 + 2 * queues
     for _ in range(items):
-        end = at + 8 + int(args[at + 7])
-        queue = 2 + 2 * int(args[at + 2])
+        end = at + 9 + int(args[at + 8])
+        queue = 4 + 2 * int(args[at + 2])
         outcome = work.outcome(keys[key : key + 2], args[at:end], keys[queue : queue + 2])
         if outcome in _OVER:
             over.append(args[at])
@@ -165,6 +184,8 @@ class _Take:
         self._due = keys[1]
         self._worker = args[0]
         self._room, self._bytes, self._weight_max = int(args[1]), int(args[2]), int(args[3])
+        self._bytes_max = self._bytes
+        call("ZCARD", self._due)  # before anything is read: it may be of a foreign kind
 
     @property
     def has_room(self) -> bool:
@@ -213,20 +234,21 @@ class _Take:
         rows = 1
         for name, value in zip(fields[4::2], fields[5::2], strict=True):
             if name == b"rows":
-                rows = int(value) if value.isdigit() else 1
-            if name == b"inputs_bytes" and value.isdigit():
-                self._bytes -= int(value)
+                rows = whole(value, 1, self._weight_max, 1)
+            if name == b"inputs_bytes":
+                self._bytes -= whole(value, 0, self._bytes_max, 0)
             self._bytes -= len(value)
-        self._room -= min(rows, self._weight_max)
+        self._room -= rows
 
 
 def take(call: Call, keys: Keys, args: Args) -> Any:
     """Hand waiting entries to a live worker, as many rows as it has room for."""
     if call("ZSCORE", keys[0], args[0]) is None:
         raise refused("FENCED the worker is not among the living")
+    require_record(call, keys[3], args[4:6])
     work = _Take(call, keys, args)
     taken = []
-    for stream in keys[3:]:
+    for stream in keys[4:]:
         if not work.has_room:
             break
         entries = work.read(stream)
@@ -247,8 +269,8 @@ Blob = tuple[bytes, bytes, bytes]
 def _blobs_of(keys: Keys, args: Args, items: int, streams: int) -> dict[int, list[Blob]]:
     """The blobs of each item, by its number, which counts from one."""
     found: dict[int, list[Blob]] = {}
-    at = 7 + 11 * items
-    for key in keys[3 + streams + 2 * items :]:
+    at = 9 + 11 * items
+    for key in keys[4 + streams + 2 * items :]:
         number, content, ttl_ms = args[at : at + 3]
         found.setdefault(int(number), []).append((key, content, ttl_ms))
         at += 3
@@ -289,6 +311,8 @@ class _Finish:
                 inputs = _text_at(call, blobs[0][0]) if blobs else None
                 if inputs is not None:
                     letter[at : at + 2] = b"inputs", inputs
+        if len(letter) > PARTS_MAX:
+            letter = letter[:4]
         letter += [b"stream", stream, b"reply", item[3]]
         try:
             call("XADD", dead, "MAXLEN", "~", self.args[5], "*", *letter)
@@ -302,13 +326,14 @@ class _Finish:
         """Write the terminal item of one request, unless somebody was first."""
         call, due = self.call, self.keys[0]
         tombstone, reply = keys
-        _, _, member, body, reply_ttl, tombstone_ttl, status, _, _, line, is_dead = item
+        _, _, member, body, default_ttl, tombstone_ttl, status, _, _, line, is_dead = item
         left_ms = 0 if stream else self._until_deadline_ms(member)
         is_given_up = stream and is_dead == b"1" and call("ZSCORE", due, member) is not None
         if is_given_up and not self.letter_is_written(item, stream, blobs):
             return b"KEPT"
         if call("ZREM", due, member) != 1:
             return b"CLOSED"
+        ttl_ms = self._ttl_of(member, int(default_ttl))
         _keep_blobs(call, blobs)
         try:
             is_alone = call("RPUSH", reply, body) == 1
@@ -317,11 +342,24 @@ class _Finish:
         if not is_alone:
             call("DEL", reply)
             call("RPUSH", reply, body)
-        call("PEXPIRE", reply, reply_ttl)
-        call("SET", tombstone, status, "PX", int(tombstone_ttl) + left_ms)
+        call("PEXPIRE", reply, ttl_ms)
+        remembered_ms = int(tombstone_ttl) - int(default_ttl) + ttl_ms + left_ms
+        call("SET", tombstone, status, "PX", remembered_ms)
         if line:
             self._write_journal(line)
         return b"ANSWERED"
+
+    def _ttl_of(self, member: bytes, default_ms: int) -> int:
+        """How long a reply is kept: as its caller asked, however the request ends."""
+        ttls = self.keys[3]
+        try:
+            if not self.call("HLEN", ttls):
+                return default_ms
+        except RefusedError:  # a foreign key
+            return default_ms
+        ttl_ms = whole(self.call("HGET", ttls, member), 1, int(self.args[7]), default_ms)
+        self.call("HDEL", ttls, member)
+        return ttl_ms
 
     def _write_journal(self, line: bytes) -> None:
         journal = self.keys[1]
@@ -336,24 +374,27 @@ class _Finish:
     def _until_deadline_ms(self, member: bytes) -> int:
         deadline = self.call("ZSCORE", self.keys[0], member)
         seconds = int(self.call("TIME")[0])
-        return 0 if deadline is None else max(0, int(float(deadline)) - 1000 * seconds)
+        if deadline is None:
+            return 0
+        return int(max(0, min(float(deadline) - 1000 * seconds, int(self.args[8]))))
 
 
 def finish(call: Call, keys: Keys, args: Args) -> Any:
     """End requests. The only writer of terminal replies."""
     worker, streams, items, whole_bytes = args[0], int(args[1]), int(args[2]), int(args[4])
     work = _Finish(call, keys, args)
+    call("ZCARD", keys[0])  # before anything is written: it may be of a foreign kind
     outcomes: list[bytes] = []
     over: dict[bytes, list[bytes]] = {}
     notes: dict[bytes, list[bytes]] = {}
     blobs = _blobs_of(keys, args, items, streams)
     for at in range(items):
-        item = args[7 + 11 * at : 18 + 11 * at]
-        stream = keys[2 + int(item[0])] if int(item[0]) else b""
+        item = args[9 + 11 * at : 20 + 11 * at]
+        stream = keys[3 + int(item[0])] if int(item[0]) else b""
         if stream and not is_mine(call, stream, item[1], worker):
             outcomes.append(b"NOT_MINE")
             continue
-        first = 3 + streams + 2 * at
+        first = 4 + streams + 2 * at
         outcome = work.answer(keys[first : first + 2], item, stream, blobs.get(at + 1, ()))
         outcomes.append(outcome)
         if outcome == b"ANSWERED":

@@ -11,6 +11,7 @@ from ...wire.errors import ErrorKind, RequestError
 from ...wire.names import is_name
 from ...wire.tensors import encode_columns, encode_rows
 from .faults import left_by, merge_row_errors, model_error
+from .keeping import kept
 from .lanes import Lane, OpenRequest
 from .preparing import refuse_unknown
 
@@ -18,6 +19,7 @@ _ONLY_OUTPUT = "output"
 # Named because writing `str | bytes` makes a new object each time.
 _TEXT = (str, bytes)
 _ARRAY = (np.ndarray, np.generic)
+_NUMBER = (bool, int, float)
 
 
 def encode_answer(lane: Lane, request: OpenRequest) -> bytes:
@@ -85,7 +87,8 @@ def _postprocess(lane: Lane, outputs: Sequence[Any]) -> list[Any]:
     rows, errors = [], []
     for at, output in enumerate(outputs):
         try:
-            rows.append(lane.model.postprocess(output))
+            with lane.postprocessing:
+                rows.append(kept(lane.model.postprocess(output), lane.model))
         except BdbQuit as error:  # of the whole request: who quits does not want to stop again
             raise model_error(error, "postprocess", lane.logger) from error
         except Exception as error:  # noqa: BLE001  a model may raise anything; it becomes a typed error
@@ -148,34 +151,61 @@ def _column(lane: Lane, name: str, values: list[Any]) -> Any:
 
 
 def _stack(name: str, values: list[Any], dtype: np.dtype[Any] | None) -> np.ndarray[Any, Any]:
-    first = values[0]
-    if isinstance(first, list | tuple):
-        values = [_numbers(name, value, dtype) for value in values]
-        first = values[0]
-    if not isinstance(first, _ARRAY):
-        if not isinstance(first, bool | int | float):
-            kind = type(first).__name__
-            raise _bad_output(
-                f"output {name!r} is {kind}, not an array, a list of numbers, text or a number"
-            )
+    if all(isinstance(value, _NUMBER) and not isinstance(value, _ARRAY) for value in values):
         # A plain number has no width of its own: it takes the declared one.
-        return _array(name, values, dtype)
-    if len(values) == 1:
-        return np.asarray(first)[np.newaxis]
+        return _plain_numbers(name, values, dtype)
+    arrays = [_numbers(name, value, dtype) for value in values]
+    if len(arrays) == 1:
+        return np.asarray(arrays[0])[np.newaxis]
     try:
-        return np.stack(values)
+        column = np.stack(arrays)
     except ValueError as error:
-        shapes = sorted({str(list(np.shape(value))) for value in values})
+        shapes = sorted({str(list(np.shape(value))) for value in arrays})
         shown = ", ".join(shapes[:4])
         raise _bad_output(f"output {name!r} has different shapes: {shown}") from error
+    _refuse_changed(name, arrays, column)
+    return column
+
+
+def _refuse_changed(name: str, arrays: Sequence[Any], column: np.ndarray[Any, Any]) -> None:
+    """A column has one datatype; a row whose values it would change must not be put in."""
+    for at, array in enumerate(arrays):
+        before = array.dtype
+        if before == column.dtype:
+            continue
+        with np.errstate(invalid="ignore"):
+            back = column[at].astype(before)
+        if before.kind != "b" and np.array_equal(back, array, equal_nan=before.kind in "fc"):
+            continue
+        found = ", ".join(sorted({str(one.dtype) for one in arrays}))
+        raise _bad_output(f"output {name!r} has different datatypes: {found}", at)
+
+
+def _plain_numbers(
+    name: str, values: list[Any], dtype: np.dtype[Any] | None
+) -> np.ndarray[Any, Any]:
+    truths = sum(isinstance(value, bool) for value in values)
+    if 0 < truths < len(values):
+        raise _bad_output(f"output {name!r} is a truth value in some rows only")
+    column = np.asarray(_numbers(name, values, dtype))
+    if dtype is None and column.dtype.kind == "f":
+        for at, value in enumerate(values):
+            if isinstance(value, int) and value != float(value):
+                raise _bad_output(f"output {name!r} is a whole number that no FP64 holds", at)
+    return column
 
 
 def _numbers(
     name: str, value: Any, dtype: np.dtype[Any] | None
 ) -> np.ndarray[Any, Any] | np.generic:
-    """A row's list of numbers as an array; numbers in a list have the width that is declared."""
+    """A row's numbers as an array; those that are no array have the width that is declared."""
     if isinstance(value, _ARRAY):
         return value
+    if not isinstance(value, list | tuple | bool | int | float):
+        kind = type(value).__name__
+        raise _bad_output(
+            f"output {name!r} is {kind}, not an array, a list of numbers, text or a number"
+        )
     array = _array(name, value, None)
     if array.dtype.kind not in "biuf":
         raise _bad_output(f"output {name!r} is a list of something else than numbers")
@@ -185,7 +215,7 @@ def _numbers(
     return _array(name, value, dtype)
 
 
-def _array(name: str, values: list[Any], dtype: np.dtype[Any] | None) -> np.ndarray[Any, Any]:
+def _array(name: str, values: Any, dtype: np.dtype[Any] | None) -> np.ndarray[Any, Any]:
     try:
         return np.asarray(values, dtype)
     except (ValueError, TypeError, OverflowError) as error:

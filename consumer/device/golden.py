@@ -13,9 +13,9 @@ from ...wire.errors import StoreError
 from ...wire.tensors import Column, decode_columns
 from ..protocol import Item
 from .answering import encode_answer
-from .lanes import Lane
+from .lanes import Lane, take_all
 from .preparing import prepare
-from .running import Batch, outputs_of
+from .running import batch_of, keep_output, outputs_of
 
 _DIGEST = "sha256:"
 
@@ -36,9 +36,9 @@ def check_golden(lane: Lane, examples: Sequence[Golden]) -> None:
 def _answer(lane: Lane, example: Golden) -> bytes:
     item = Item(0, JSON, JSON, orjson.dumps(example.inputs), None, None, None)
     request = prepare(lane, item)
-    for place, (value, length) in enumerate(zip(request.values, request.lengths, strict=True)):
-        batch = Batch(number=0, values=[value], lengths=[length], parameters=request.parameters)
-        request.outputs[place] = outputs_of(lane, batch)[0]
+    for row in take_all([request]):
+        (output,) = outputs_of(lane, batch_of(0, [row]))
+        request.outputs[row.place] = keep_output(lane, output)
     return encode_answer(lane, request)
 
 

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -13,15 +13,23 @@ from ...wire.errors import ProtocolError, RequestError
 from ...wire.tensors import DATATYPES
 from ..protocol import Failure, PreparedItem, RowHandle
 from .faults import FaultLog, failure_of
+from .inputs import Inputs
 from .memory import MemoryLimit
 
 REQUESTS_MAX = 65_536
-_TAKEN = object()
+# In place of a value that is not prepared: not yet, or used up by a run.
+NOT_AT_HAND: Final = object()
+# In place of the output of a row that was not handed out yet.
+NOT_TAKEN: Final = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """A loaded version. `device` and `logger` are what the model itself was given."""
+    """A loaded version. `device` and `logger` are what the model itself was given.
+
+    Whoever calls `preprocess` or `postprocess` holds the lock of that name until what came back is
+    copied: several threads prepare and answer, and a model may return the same buffer each time.
+    """
 
     number: int
     model: Model
@@ -30,6 +38,8 @@ class Lane:
     logger: Any
     fault_log: FaultLog
     memory: MemoryLimit = field(default_factory=MemoryLimit)
+    preprocessing: threading.Lock = field(default_factory=threading.Lock)
+    postprocessing: threading.Lock = field(default_factory=threading.Lock)
     preprocesses: bool = field(init=False)
     postprocesses: bool = field(init=False)
     outputs: Mapping[str, TensorSpec] = field(init=False)
@@ -45,12 +55,20 @@ class Lane:
         dtypes = {name: _dtype(spec) for name, spec in specs.items()}
         object.__setattr__(self, "output_dtypes", dtypes)
 
-    def fits_one_batch(self, lengths: Sequence[int]) -> bool:
-        """Whether rows of these lengths may run together; a single row always may."""
+    @property
+    def is_plain(self) -> bool:
+        """Whether rows go to `predict` as they came, each of length 1."""
+        as_they_came = not (self.preprocesses or self.model.stack)
+        return as_they_came and self.record.bytes_per_token <= 0
+
+    def fits_one_batch(self, lengths: Sequence[int], kinds: Sequence[int]) -> bool:
+        """Whether rows of these lengths and kinds may run together; a single row always may."""
         limits = self.record.limits
         count = len(lengths)
         return count <= 1 or (
-            count <= limits.max_batch_size and max(lengths) * count <= limits.max_batch_tokens
+            count <= limits.max_batch_size
+            and max(lengths) * count <= limits.max_batch_tokens
+            and len(set(kinds)) == 1
         )
 
     def failure_of(self, request: int, error: RequestError) -> Failure:
@@ -68,16 +86,18 @@ class OpenRequest:
     """A preprocessed request on its way to its answer.
 
     `values`, `outputs` and `missing` belong to the device thread once the request is in the book
-    (or, with `PrepareRun`, from the start). `dropped` is set by `RequestBook.drop` and read by all.
+    (or, with `PrepareRun`, from the start). A value is handed to `predict` once; a row that runs
+    again is prepared again from `inputs`. `dropped` is set by `RequestBook.drop` and read by all.
     """
 
     number: int
     lane: int
     accept: str
     wanted: tuple[str, ...]
-    parameters: Mapping[str, Any]
+    inputs: Inputs
     values: list[Any]
     lengths: list[int]
+    kinds: list[int]
     truncated_tokens: int
     outputs: list[Any]
     missing: int
@@ -86,31 +106,29 @@ class OpenRequest:
 
     def take(self, index: int) -> "RowInHand | None":
         """Hand out one row, once; None where there is no such row any more."""
-        if not 0 <= index < len(self.values) or self.values[index] is _TAKEN:
+        if not 0 <= index < len(self.outputs) or self.outputs[index] is not NOT_TAKEN:
             return None
-        row = RowInHand(self, index, self.values[index])
-        self.values[index] = _TAKEN
-        return row
+        self.outputs[index] = None
+        return RowInHand(self, index)
 
     def report(self) -> PreparedItem:
         """What the main process is told about it."""
-        return PreparedItem(self.number, self.lengths, self.truncated_tokens, self.preprocess_ms)
+        return PreparedItem(
+            self.number, self.lengths, self.truncated_tokens, self.preprocess_ms, self.kinds
+        )
 
 
 class RowInHand(NamedTuple):
-    """A row taken out for one batch: its place in the request, and what `predict` gets."""
+    """A row taken out for one batch: its place in the request."""
 
     request: OpenRequest
     place: int
-    value: Any
 
 
 def take_all(requests: Iterable[OpenRequest]) -> list[RowInHand]:
     """Hand out every row, of requests that nobody else has a hand on."""
     return [
-        RowInHand(request, index, value)
-        for request in requests
-        for index, value in enumerate(request.values)
+        RowInHand(request, place) for request in requests for place in range(len(request.values))
     ]
 
 

@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import structlog
 from ...models.hooks import check_hooks
 from ...models.manifest import Golden
 from ...models.model import LoadContext, Model
+from ...models.stacking import check_padding
 from ...service.clock import Clock
 from ...wire.deployment import VersionRecord
 from ...wire.errors import BatchfleetError, RequestError, StoreError
@@ -78,7 +80,7 @@ def load_lane(load: Load, open_files: Opener, clock: Clock) -> tuple[Lane, Ready
         device=place.device,
         threads=load.threads,
         seed=_SEED,
-        parameters=files.parameters,
+        parameters=deepcopy(dict(files.parameters)),
         signature=record.signature,
         limits=record.limits,
         folder=files.folder,
@@ -93,11 +95,26 @@ def load_lane(load: Load, open_files: Opener, clock: Clock) -> tuple[Lane, Ready
         fault_log=FaultLog(logger, clock),
     )
     model.load(context)
+    check_stacking(model)
     check_golden(lane, files.golden)
     curve = warm_up(lane, clock)
     settle_memory()
     load_ms = clock.monotonic_ms() - started_ms
     return lane, Ready(load.lane, curve, files.lineage, resident_bytes(), round(load_ms, 3))
+
+
+def check_stacking(model: Model) -> None:
+    """Hold what a model says about padding against what can be done; `load` may have set it.
+
+    Raises:
+        StoreError: it asks for an unknown side, or for a value that is no number.
+    """
+    if not model.stack:
+        return
+    try:
+        check_padding(model.pad_side, model.pad_value)
+    except ValueError as error:
+        raise StoreError(str(error)) from error
 
 
 def refusal(load: Load, error: BaseException) -> str:

@@ -2,17 +2,17 @@
 
 from bdb import BdbQuit
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from ...models.model import Prepared, Row
+from ...models.stacking import arrays_of, check_pad_value, kind_of_row
 from ...service.clock import Clock
-from ...wire.codec import JSON, decode_body
+from ...wire.codec import JSON, MSGPACK, decode_body
 from ...wire.errors import ErrorKind, RequestError
 from ...wire.names import shown
-from ...wire.tensors import Column, check_columns, count_rows, decode_columns
+from ...wire.tensors import check_columns, count_rows, decode_columns
 from ..protocol import Failure, Item
 from .faults import (
     failure_of,
@@ -22,9 +22,10 @@ from .faults import (
     preprocess_error,
     request_error,
 )
-from .lanes import Lane, OpenRequest
+from .inputs import Inputs, RequestInputs
+from .keeping import kept
+from .lanes import NOT_AT_HAND, NOT_TAKEN, Lane, OpenRequest
 
-_NO_PARAMETERS: Mapping[str, Any] = MappingProxyType({})
 _WHOLE = (int, np.integer)
 
 
@@ -60,7 +61,7 @@ def prepare(lane: Lane, item: Item) -> OpenRequest:
     """
     number, content_type, accept, inputs, truncate, raw_parameters, outputs = item
     limits = lane.record.limits
-    parameters = read_parameters(raw_parameters)
+    check_parameters(raw_parameters)
     wanted = read_wanted(outputs, lane)
     columns = decode_columns(decode_body(inputs, content_type), lane.record.signature)
     count = count_rows(columns)
@@ -70,31 +71,41 @@ def prepare(lane: Lane, item: Item) -> OpenRequest:
             f"{count} rows; the model takes {limits.max_rows_per_request} in one request",
         )
     check_columns(columns, lane.record.signature)
-    rows = split_rows(columns, count, parameters, truncate or limits.truncate)
-    values, lengths, truncated = prepare_rows(lane, rows)
+    given = RequestInputs(columns, count, raw_parameters, truncate or limits.truncate)
+    return prepare_inputs(lane, given, number=number, accept=accept, wanted=wanted)
+
+
+def prepare_inputs(
+    lane: Lane,
+    inputs: Inputs,
+    *,
+    number: int = 0,
+    accept: str = MSGPACK,
+    wanted: tuple[str, ...] = (),
+) -> OpenRequest:
+    """Preprocess all rows of a request.
+
+    Raises:
+        RequestError: of the first row that failed, naming every row that failed in that way.
+    """
+    count = inputs.count
+    if lane.is_plain:
+        prepared = [NOT_AT_HAND] * count, [1] * count, [inputs.kind] * count, 0
+    else:
+        prepared = _prepare_rows(lane, inputs)
     # By place: names would double the cost of what is done for each request.
-    return OpenRequest(
-        number,
-        lane.number,
-        accept,
-        wanted,
-        parameters,
-        values,
-        lengths,
-        truncated,
-        [None] * count,  # outputs
-        count,  # missing
-    )
+    outputs = [NOT_TAKEN] * count
+    return OpenRequest(number, lane.number, accept, wanted, inputs, *prepared, outputs, count)
 
 
-def read_parameters(raw: bytes | None) -> Mapping[str, Any]:
-    """Read the field `parameters`.
+def check_parameters(raw: bytes | None) -> None:
+    """Hold the field `parameters` against what it may be.
 
     Raises:
         CallerError: `bad_request` where it is not a JSON object.
     """
     if not raw:
-        return _NO_PARAMETERS
+        return
     try:
         parameters = decode_body(raw, JSON)
     except RequestError as error:
@@ -102,7 +113,6 @@ def read_parameters(raw: bytes | None) -> Mapping[str, Any]:
         raise RequestError.of(ErrorKind.BAD_REQUEST, text) from error
     if not isinstance(parameters, dict):
         raise RequestError.of(ErrorKind.BAD_REQUEST, "parameters must be a JSON object")
-    return parameters
 
 
 def read_wanted(outputs: str | None, lane: Lane) -> tuple[str, ...]:
@@ -133,31 +143,14 @@ def refuse_unknown(wanted: tuple[str, ...], known: Mapping[str, Any]) -> None:
             )
 
 
-def split_rows(
-    columns: Mapping[str, Column], count: int, parameters: Mapping[str, Any], truncate: str
-) -> list[Row]:
-    """Cut columns into rows; each array loses its first axis, and stays an array."""
-    rows = []
-    for at in range(count):
-        row = Row(None, parameters, truncate)
-        for name, column in columns.items():
-            row[name] = column[at] if isinstance(column, list) else column[at, ...]
-        rows.append(row)
-    return rows
-
-
-def prepare_rows(lane: Lane, rows: list[Row]) -> tuple[list[Any], list[int], int]:
-    """Preprocess rows; returns their values for `predict`, exact lengths, and tokens cut off.
-
-    Raises:
-        RequestError: of the first row that failed, naming every row that failed in that way.
-    """
-    step = _preprocess_row if lane.preprocesses else _measure_row
-    values, lengths, errors = [], [], []
+def _prepare_rows(lane: Lane, inputs: Inputs) -> tuple[list[Any], list[int], list[int], int]:
+    """Values, lengths and kinds of all rows, and tokens cut off."""
+    values, lengths, kinds, errors = [], [], [], []
     truncated = 0
-    for at, row in enumerate(rows):
+    kind_of_inputs = inputs.kind
+    for at in range(inputs.count):
         try:
-            value, length, cut = step(lane, row)
+            value, length, kind, cut = _prepare_row(lane, inputs, at, kind_of_inputs)
         except RequestError as error:
             errors.append((at, error))
             continue
@@ -165,26 +158,74 @@ def prepare_rows(lane: Lane, rows: list[Row]) -> tuple[list[Any], list[int], int
             raise model_error(error, "preprocess", lane.logger) from error
         values.append(value)
         lengths.append(length)
+        kinds.append(kind)
         truncated += cut
     if errors:
         raise merge_row_errors(errors)
-    return values, lengths, truncated
+    return values, lengths, kinds, truncated
 
 
-def _measure_row(lane: Lane, row: Row) -> tuple[Any, int, int]:
-    """A row of a model without `preprocess`: handed on as it is."""
+def value_again(lane: Lane, request: OpenRequest, place: int) -> Any:
+    """Make the value of a row that has none at hand.
+
+    Raises:
+        RequestError: `preprocess` fails on the row now, or makes something else of it.
+    """
+    inputs = request.inputs
+    if not lane.preprocesses and not lane.model.stack:
+        return inputs.row(place)
+    value, length, kind, _ = _prepare_row(lane, inputs, place, inputs.kind)
+    if (length, kind) != (request.lengths[place], request.kinds[place]):
+        raise RequestError.of(
+            ErrorKind.BAD_OUTPUT,
+            f"preprocess gave a row of length {request.lengths[place]}, and when it ran again for "
+            f"the same row one of length {length} or of other arrays",
+        )
+    return value
+
+
+def _prepare_row(lane: Lane, inputs: Inputs, at: int, kind: int) -> tuple[Any, int, int, int]:
+    """A row's value, length and kind, and tokens cut off.
+
+    Without `preprocess` a value is made only when it is to run, or stacked from where it lies.
+    """
+    if lane.preprocesses:
+        value, length, truncated = _preprocess_row(lane, inputs.row(at))
+    else:
+        value, length, truncated = NOT_AT_HAND, _measure_row(lane, inputs, at), 0
+    if not lane.model.stack:
+        return value, length, kind, truncated
+    arrays = _arrays_of(lane, inputs.view(at) if value is NOT_AT_HAND else value, length)
+    return arrays, length, kind_of_row(arrays, length), truncated
+
+
+def _measure_row(lane: Lane, inputs: Inputs, at: int) -> int:
+    """The length of a row of a model without `preprocess`."""
     ratio = lane.record.bytes_per_token
     if ratio <= 0:
-        return row, 1, 0
-    text = row.get("text")
+        return 1
+    text = inputs.view(at).get("text")
     length = int(len(text) // ratio) + 1 if isinstance(text, str) else 1
     _refuse_long(lane, length)
-    return row, length, 0
+    return length
+
+
+def _arrays_of(lane: Lane, value: Any, length: int) -> dict[str, np.ndarray[Any, Any]]:
+    """What is stacked of a row, which copies it."""
+    try:
+        arrays = arrays_of(value)
+        check_pad_value(arrays, length, lane.model.pad_value)
+    except ValueError as error:
+        kind = ErrorKind.BAD_OUTPUT if lane.preprocesses else ErrorKind.BAD_INPUTS
+        raise RequestError.of(kind, f"this row cannot be stacked: {error}") from error
+    return arrays
 
 
 def _preprocess_row(lane: Lane, row: Row) -> tuple[Any, int, int]:
     try:
-        value, length, truncated = _read_prepared(lane.model.preprocess(row), row)
+        with lane.preprocessing:
+            value, length, truncated = _read_prepared(lane.model.preprocess(row), row)
+            value = kept(value, lane.model)
     except BdbQuit:
         raise
     except Exception as error:  # a model may raise anything; all of it becomes a typed error

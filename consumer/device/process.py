@@ -9,7 +9,7 @@
 
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -50,7 +50,7 @@ from .host import resident_bytes
 from .lanes import Lane, OpenRequest, RequestBook, RowInHand, take_all
 from .loading import Opener, load_lane, refusal, settle_memory
 from .preparing import prepare_all
-from .running import Batch, run_batch
+from .running import batch_of, keep_output, run_batch
 from .turns import Turns
 
 SIDE_THREADS = 2
@@ -66,6 +66,9 @@ INLINE_BYTES_MAX = 256 * 1024
 FLUSH_MS = 5
 # How long an exit waits for postprocessing and for the main process to read the last answers.
 WIND_UP_MS = 10_000
+
+
+_RowErrors = list[tuple[int, RequestError]]
 
 
 class DeviceProcess:
@@ -246,7 +249,8 @@ class DeviceProcess:
         self._book.drop(failure.request for failure in failures)
         lane = self._lanes.get(message.lane)
         lengths = [length for request in requests for length in request.lengths]
-        if lane is None or not lane.fits_one_batch(lengths):
+        kinds = [kind for request in requests for kind in request.kinds]
+        if lane is None or not lane.fits_one_batch(lengths, kinds):
             kept = [request.report() for request in requests if self._book.add(request)]
             self._channel.send(Done(message.batch, [], 0.0, kept, failures, []))
             return
@@ -258,12 +262,15 @@ class DeviceProcess:
         self, lane: Lane, batch: int, rows: list[RowInHand], prepared: PreparedRows
     ) -> None:
         started_ms = self._clock.monotonic_ms()
-        results = run_batch(lane, _batch_of(batch, rows))
+        results = run_batch(lane, batch_of(batch, rows))
         predict_ms = self._clock.monotonic_ms() - started_ms
-        complete, failures = self._settle(lane, rows, results)
+        touched, errors = _give_back(rows, results)
+        answerable = [one for one in touched.values() if not (one.missing or one.number in errors)]
+        inline = _is_cheap(lane, answerable)
+        _keep([row for row in rows if row.request.missing or not inline], lane, errors)
+        complete, failures = self._settle(lane, touched, errors)
         failures = prepared.failures + failures
         answers: list[Answer] = []
-        inline = _is_cheap(lane, complete)
         if inline:
             answers = self._answer_inline(lane, complete, failures)
         ran = [(row.request.number, row.place) for row in rows]
@@ -272,18 +279,9 @@ class DeviceProcess:
             self._side.submit(partial(self._answer_beside, lane, complete))
 
     def _settle(
-        self, lane: Lane, rows: Sequence[RowInHand], results: Sequence[Any]
+        self, lane: Lane, touched: Mapping[int, OpenRequest], errors: Mapping[int, _RowErrors]
     ) -> tuple[list[OpenRequest], list[Failure]]:
-        """Give each row's result to its request; returns those complete, and those that failed."""
-        touched: dict[int, OpenRequest] = {}
-        errors: dict[int, list[tuple[int, RequestError]]] = {}
-        for row, result in zip(rows, results, strict=True):
-            request = row.request
-            touched[request.number] = request
-            if isinstance(result, RequestError):
-                errors.setdefault(request.number, []).append((row.place, result))
-            request.outputs[row.place] = result
-            request.missing -= 1
+        """Which requests of a batch are complete, and which have failed; both leave the book."""
         failures = [
             lane.failure_of(number, merge_row_errors(row_errors))
             for number, row_errors in errors.items()
@@ -379,13 +377,28 @@ class DeviceProcess:
             self._channel.send(Answers(answers, failures))
 
 
-def _batch_of(number: int, rows: Sequence[RowInHand]) -> Batch:
-    return Batch(
-        number=number,
-        values=[row.value for row in rows],
-        lengths=[row.request.lengths[row.place] for row in rows],
-        parameters=rows[0].request.parameters if rows else {},
-    )
+def _give_back(
+    rows: Sequence[RowInHand], results: Sequence[Any]
+) -> tuple[dict[int, OpenRequest], dict[int, _RowErrors]]:
+    """Give each row's result to its request; returns the requests, and errors by their numbers."""
+    touched: dict[int, OpenRequest] = {}
+    errors: dict[int, _RowErrors] = {}
+    for (request, place), result in zip(rows, results, strict=True):
+        touched[request.number] = request
+        if isinstance(result, RequestError):
+            errors.setdefault(request.number, []).append((place, result))
+        request.outputs[place] = result
+        request.missing -= 1
+    return touched, errors
+
+
+def _keep(rows: Sequence[RowInHand], lane: Lane, errors: dict[int, _RowErrors]) -> None:
+    """Keep outputs that wait for other rows or for a thread beside: the model may reuse them."""
+    for request, place in rows:
+        before = request.outputs[place]
+        output = request.outputs[place] = keep_output(lane, before)
+        if isinstance(output, RequestError) and output is not before:
+            errors.setdefault(request.number, []).append((place, output))
 
 
 def _is_cheap(lane: Lane, requests: Sequence[OpenRequest]) -> bool:

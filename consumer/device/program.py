@@ -23,6 +23,7 @@ from .host import (
     die_with_parent,
     end_group,
     end_with,
+    keep_freed_memory,
     keep_from_children,
 )
 from .loading import Opener, OpeningOptions
@@ -47,6 +48,7 @@ def main(make_opener: Callable[[OpeningOptions], Opener]) -> NoReturn:
     if arguments.lifeline is not None:
         end_with(arguments.lifeline)
     configure_logs(arguments.log_level, arguments.log_format)
+    keep_freed_memory()
     logger = structlog.get_logger().bind(process="device", pid=os.getpid())
     try:
         die_first_for_memory()

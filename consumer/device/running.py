@@ -10,27 +10,35 @@ import numpy as np
 from ...models.model import PredictContext
 from ...models.stacking import stack_rows
 from ...wire.errors import ErrorKind, RequestError
-from .faults import is_memory_error, left_by, model_error
-from .lanes import Lane
+from .faults import is_memory_error, left_by, model_error, request_error
+from .keeping import kept
+from .lanes import NOT_AT_HAND, Lane, RowInHand
+from .preparing import value_again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Rows to run together: what `predict` gets for each, and their exact lengths."""
+    """Rows to run together, of requests with equal parameters."""
 
     number: int
-    values: Sequence[Any]
+    rows: Sequence[RowInHand]
     lengths: Sequence[int]
-    parameters: Mapping[str, Any]
+
+    @property
+    def longest(self) -> int:
+        """Length that all rows are padded to."""
+        return max(self.lengths)
 
     def part(self, start: int, end: int) -> "Batch":
         """The rows from `start` to before `end`."""
-        return Batch(
-            number=self.number,
-            values=self.values[start:end],
-            lengths=self.lengths[start:end],
-            parameters=self.parameters,
-        )
+        return Batch(number=self.number, rows=self.rows[start:end], lengths=self.lengths[start:end])
+
+
+def batch_of(number: int, rows: Sequence[RowInHand]) -> Batch:
+    """Rows to run together, with their lengths."""
+    return Batch(
+        number=number, rows=rows, lengths=[request.lengths[place] for request, place in rows]
+    )
 
 
 def run_batch(lane: Lane, batch: Batch) -> list[Any]:
@@ -38,17 +46,20 @@ def run_batch(lane: Lane, batch: Batch) -> list[Any]:
 
     After an exception or a wrong number of outputs both halves run on their own, so that a row
     fails for its own sake only. A batch that was too large for the device's memory succeeds so,
-    and the next ones are cut before they are tried.
+    and the next ones are cut before they are tried. What ran is prepared again before it runs
+    again: the failed run may have changed it.
+
+    The outputs are to be encoded or kept (`keep_output`) before the model runs again.
     """
-    if not batch.values:
+    if not batch.rows:
         return []
     memory = lane.memory
     before = memory.saved()
-    was_cut = not memory.allows(len(batch.values), max(batch.lengths))
+    was_cut = not memory.allows(len(batch.rows), batch.longest)
     try:
         results = _run_in_halves(lane, batch)
     except BdbQuit as error:  # not in halves: who quits does not want to stop again
-        return [model_error(error, "predict", lane.logger)] * len(batch.values)
+        return [model_error(error, "predict", lane.logger)] * len(batch.rows)
     if any(_is_short_of_memory(result) for result in results):
         memory.restore(before)
     elif was_cut and memory.saved() == before:
@@ -61,19 +72,21 @@ def _is_short_of_memory(result: Any) -> bool:
 
 
 def _run_in_halves(lane: Lane, batch: Batch) -> list[Any]:
-    count = len(batch.values)
-    half = count // 2
-    if not lane.memory.allows(count, max(batch.lengths)):
-        return _run_parts(lane, batch, half)
+    count = len(batch.rows)
+    if not lane.memory.allows(count, batch.longest):
+        return _run_parts(lane, batch)
+    values, errors = _take_values(lane, batch.rows)
+    if errors:
+        return _run_the_rest(lane, batch, errors)
     try:
-        return list(_predict(lane, batch))
+        return list(_predict(lane, batch, values))
     except BdbQuit:
         raise
     except Exception as error:  # noqa: BLE001  a model may raise anything; it becomes a typed error
         if count == 1:
             return [model_error(error, "predict", lane.logger)]
         if is_memory_error(error):
-            lane.memory.halve(count, max(batch.lengths))
+            lane.memory.halve(count, batch.longest)
         lane.logger.warning(
             "batch_failed",
             rows=count,
@@ -84,12 +97,56 @@ def _run_in_halves(lane: Lane, batch: Batch) -> list[Any]:
     except BaseException as error:
         raise left_by(error, "predict", lane.logger) from error
     # Outside of the handler: the exception's frames hold the failed batch's arrays.
-    return _run_parts(lane, batch, half)
+    del values
+    return _run_parts(lane, batch)
 
 
-def _run_parts(lane: Lane, batch: Batch, half: int) -> list[Any]:
-    rest = batch.part(half, len(batch.values))
-    return _run_in_halves(lane, batch.part(0, half)) + _run_in_halves(lane, rest)
+def _run_parts(lane: Lane, batch: Batch) -> list[Any]:
+    half = len(batch.rows) // 2
+    first = [keep_output(lane, output) for output in _run_in_halves(lane, batch.part(0, half))]
+    return first + _run_in_halves(lane, batch.part(half, len(batch.rows)))
+
+
+def _take_values(
+    lane: Lane, rows: Sequence[RowInHand]
+) -> tuple[list[Any], dict[int, RequestError]]:
+    """What `predict` gets for the rows; prepared again where an earlier run used it up.
+
+    Where this fails for some, by whose places their errors are, the rest stays at hand.
+    """
+    values: list[Any] = []
+    errors: dict[int, RequestError] = {}
+    for at, (request, place) in enumerate(rows):
+        value = request.values[place]
+        request.values[place] = NOT_AT_HAND
+        if value is NOT_AT_HAND:
+            try:
+                value = value_again(lane, request, place)
+            except (RequestError, MemoryError) as error:
+                errors[at] = request_error(error)
+        values.append(value)
+    if errors:
+        for (request, place), value in zip(rows, values, strict=True):
+            request.values[place] = value
+    return values, errors
+
+
+def _run_the_rest(lane: Lane, batch: Batch, errors: Mapping[int, RequestError]) -> list[Any]:
+    rest = [row for at, row in enumerate(batch.rows) if at not in errors]
+    results = iter(_run_in_halves(lane, batch_of(batch.number, rest)) if rest else ())
+    return [errors[at] if at in errors else next(results) for at in range(len(batch.rows))]
+
+
+def keep_output(lane: Lane, output: Any) -> Any:
+    """An output as it is now, for the time after the model runs again; or its `RequestError`."""
+    if isinstance(output, RequestError):
+        return output
+    try:
+        return kept(output, lane.model)
+    except Exception as error:  # noqa: BLE001  classes of a model's may raise anything
+        return model_error(error, "predict", lane.logger)
+    except BaseException as error:
+        raise left_by(error, "predict", lane.logger) from error
 
 
 def outputs_of(lane: Lane, batch: Batch) -> list[Any]:
@@ -105,19 +162,20 @@ def outputs_of(lane: Lane, batch: Batch) -> list[Any]:
     return outputs
 
 
-def _predict(lane: Lane, batch: Batch) -> Sequence[Any]:
+def _predict(lane: Lane, batch: Batch, values: list[Any]) -> Sequence[Any]:
+    """Hand the rows over. Nothing that the model gets is used again, or belongs to another row."""
     model = lane.model
     context = PredictContext(
-        lengths=batch.lengths,
-        parameters=batch.parameters,
+        lengths=list(batch.lengths),
+        parameters=batch.rows[0].request.inputs.parameters(),
         device=lane.device,
         batch=batch.number,
     )
-    rows: Any = batch.values
+    rows: Any = values
     if model.stack:
-        rows = stack_rows(batch.values, batch.lengths, model.pad_side, model.pad_value)
+        rows = stack_rows(values, batch.lengths, model.pad_side, model.pad_value)
     outputs = model.predict(rows, context)
-    count = len(batch.values)
+    count = len(batch.rows)
     is_sequence = isinstance(outputs, list | tuple) or (
         isinstance(outputs, np.ndarray) and outputs.ndim > 0
     )

@@ -29,11 +29,11 @@ from ...wire.errors import ErrorKind, RequestError
 from ..protocol import Item, Load
 from .answering import encode_answer
 from .faults import ModelLeftError, merge_row_errors
-from .lanes import Lane, OpenRequest
+from .lanes import Lane, OpenRequest, take_all
 from .loading import OpeningOptions, load_lane, refusal
 from .opening import store_opener
 from .preparing import prepare
-from .running import Batch, run_batch
+from .running import batch_of, keep_output, run_batch
 
 STAGES = ("preprocess", "predict", "postprocess")
 _SHOWN_CHARACTERS = 200
@@ -144,7 +144,12 @@ def _run_stages(lane: Lane, job: Job, trial: Trial, clock: Clock) -> None:
     request = prepare(lane, job.item)
     trial.preprocess_ms = _since_ms(started_ms, clock)
     trial.lengths, trial.truncated_tokens = request.lengths, request.truncated_tokens
-    trial.values = [describe_value(value) for value in request.values]
+    values = (
+        request.values
+        if lane.preprocesses
+        else map(request.inputs.view, range(len(request.values)))
+    )
+    trial.values = [describe_value(value) for value in values]
     if job.stage == STAGES[0]:
         return
     started_ms = clock.monotonic_ms()
@@ -167,14 +172,10 @@ def _predict(lane: Lane, request: OpenRequest) -> list[int]:
     """Run all rows, in their order, in as few batches as the limits allow; returns their sizes."""
     sizes: list[int] = []
     errors: list[tuple[int, RequestError]] = []
-    for number, (start, end) in enumerate(cut(lane, request.lengths), start=1):
-        batch = Batch(
-            number=number,
-            values=request.values[start:end],
-            lengths=request.lengths[start:end],
-            parameters=request.parameters,
-        )
-        request.outputs[start:end] = run_batch(lane, batch)
+    rows = take_all([request])
+    for number, (start, end) in enumerate(cut(lane, request.lengths, request.kinds), start=1):
+        outputs = run_batch(lane, batch_of(number, rows[start:end]))
+        request.outputs[start:end] = [keep_output(lane, output) for output in outputs]
         sizes.append(end - start)
     for at, output in enumerate(request.outputs):
         if isinstance(output, RequestError):
@@ -184,12 +185,14 @@ def _predict(lane: Lane, request: OpenRequest) -> list[int]:
     return sizes
 
 
-def cut(lane: Lane, lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+def cut(lane: Lane, lengths: Sequence[int], kinds: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Where batches start and end when rows are taken in order."""
     start = 0
     while start < len(lengths):
         end = start + 1
-        while end < len(lengths) and lane.fits_one_batch(lengths[start : end + 1]):
+        while end < len(lengths) and lane.fits_one_batch(
+            lengths[start : end + 1], kinds[start : end + 1]
+        ):
             end += 1
         yield start, end
         start = end

@@ -4,17 +4,19 @@ The main process cuts batches by it, and a version whose warm-up fails is refuse
 a request.
 """
 
-from typing import Any
+from dataclasses import replace
+from functools import partial
 
 from ...models.model import Row
 from ...service.clock import Clock
-from ...wire.codec import MSGPACK
 from ...wire.deployment import Limits
 from ...wire.errors import ErrorKind, RequestError
 from .answering import encode_answer
-from .lanes import Lane, OpenRequest
-from .preparing import prepare_rows
-from .running import Batch, outputs_of
+from .inputs import ExampleInputs
+from .keeping import kept
+from .lanes import NOT_AT_HAND, Lane, OpenRequest, take_all
+from .preparing import prepare_inputs
+from .running import batch_of, outputs_of
 
 CurvePoint = tuple[int, int, float]
 
@@ -72,68 +74,66 @@ def warm_up(lane: Lane, clock: Clock) -> list[CurvePoint]:
         example = lane.model.example(length)
         if example is None:
             return []
-        batch = _example_batch(lane, example, rows)
-        if batch is None:
+        request = _example_request(lane, example)
+        if request is None:
             continue
         if not curve:
-            _check_answer(lane, outputs_of(lane, batch)[0])
-        curve[rows, batch.lengths[0]] = _measure_ms(lane, batch, clock)
+            _check_answer(lane, request, rows)
+        curve[rows, request.lengths[0]] = _measure_ms(lane, request, rows, clock)
     return [(*point, round(curve[point], 4)) for point in sorted(curve)]
 
 
-def _example_batch(lane: Lane, example: Row, rows: int) -> Batch | None:
-    """A batch of one row over and over; None for an example that overshot `max_length`.
+def _example_request(lane: Lane, example: Row) -> OpenRequest | None:
+    """One row as a request; None for an example that overshot `max_length`.
 
     An example is of *about* the length asked for, so that is no reason to refuse the version.
     """
-    example.truncate = lane.record.limits.truncate
     try:
-        values, lengths, _ = prepare_rows(lane, [example])
+        return prepare_inputs(lane, ExampleInputs(example, 1, lane.record.limits.truncate))
     except RequestError as error:
         if error.kind is ErrorKind.TOO_LONG:
             return None
         raise
-    return Batch(
-        number=_WARM_UP_BATCH,
-        values=values * rows,
-        lengths=lengths * rows,
-        parameters=example.parameters,
+
+
+def _times(lane: Lane, request: OpenRequest, rows: int) -> OpenRequest:
+    """The same row over and over, each of its own."""
+    (value,) = request.values
+    is_at_hand = value is not NOT_AT_HAND
+    return replace(
+        request,
+        values=[kept(value, lane.model) if is_at_hand else value for _ in range(rows)],
+        lengths=request.lengths * rows,
+        kinds=request.kinds * rows,
+        outputs=[None] * rows,
+        missing=rows,
     )
 
 
-def _measure_ms(lane: Lane, batch: Batch, clock: Clock) -> float:
+def _measure_ms(lane: Lane, request: OpenRequest, rows: int, clock: Clock) -> float:
     """Milliseconds of one batch after an untimed run; the middle of three where it is quick.
 
     A slow first run counts itself: what is cold about it is small beside it, and time is short.
     """
-    first_ms = _run_ms(lane, batch, clock)
+    run_ms = partial(_run_ms, lane, request, rows, clock)
+    first_ms = run_ms()
     if first_ms > _SLOW_MS:
         return first_ms
-    second_ms = _run_ms(lane, batch, clock)
+    second_ms = run_ms()
     # The least of the runs: whatever else the machine does only ever adds time.
     if second_ms > _QUICK_MS:
         return min(first_ms, second_ms)
-    return min(second_ms, _run_ms(lane, batch, clock), _run_ms(lane, batch, clock))
+    return min(second_ms, run_ms(), run_ms())
 
 
-def _run_ms(lane: Lane, batch: Batch, clock: Clock) -> float:
+def _run_ms(lane: Lane, request: OpenRequest, rows: int, clock: Clock) -> float:
+    batch = batch_of(_WARM_UP_BATCH, take_all([_times(lane, request, rows)]))
     started_ms = clock.monotonic_ms()
     outputs_of(lane, batch)
     return clock.monotonic_ms() - started_ms
 
 
-def _check_answer(lane: Lane, output: Any) -> None:
+def _check_answer(lane: Lane, request: OpenRequest, rows: int) -> None:
     """A version whose outputs break its own signature would fail every request."""
-    request = OpenRequest(
-        number=0,
-        lane=lane.number,
-        accept=MSGPACK,
-        wanted=(),
-        parameters={},
-        values=[],
-        lengths=[],
-        truncated_tokens=0,
-        outputs=[output],
-        missing=0,
-    )
-    encode_answer(lane, request)
+    batch = batch_of(_WARM_UP_BATCH, take_all([_times(lane, request, rows)]))
+    encode_answer(lane, replace(request, outputs=outputs_of(lane, batch)[:1]))

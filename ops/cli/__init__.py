@@ -4,6 +4,7 @@ The table below holds each command's place and its line of help, so that `batchf
 no command at all; a test holds the lines against the commands themselves.
 """
 
+import os
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
@@ -13,6 +14,7 @@ import click
 
 from ...wire.errors import BatchfleetError
 from .failures import Failure
+from .streams import safe_streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,18 @@ class FleetGroup(click.Group):
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, place.help) for name, place in COMMANDS.items()])
+
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Run the command line; as a program of its own, on streams that are safe."""
+        if not standalone_mode:
+            return self._run(*args, standalone_mode=False, **extra)
+        if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+            extra.setdefault("color", False)
+        with safe_streams():
+            return self._run(*args, **extra)
+
+    def _run(self, *args: Any, **extra: Any) -> Any:
+        return super().main(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that was named."""

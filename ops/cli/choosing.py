@@ -7,13 +7,23 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from ...wire.numbers import Range
+from .options import BoundedNumber, seconds
+
 tenant_option = click.option("--tenant", help="Those of this tenant alone.")
 older_than_option = click.option(
-    "--older-than", type=click.FloatRange(min=0), metavar="SECONDS", help="Those this old alone."
+    "--older-than",
+    type=seconds(0, 10_000_000),
+    metavar="SECONDS",
+    help="Those this old alone.",
 )
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 limit_option = click.option(
-    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Show so many."
+    "--limit",
+    type=BoundedNumber(Range(1, 1_000_000)),
+    default=100,
+    show_default=True,
+    help="Show so many.",
 )
 
 

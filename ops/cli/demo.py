@@ -17,6 +17,8 @@ from ...service.clock import Clock, SystemClock
 from ...service.events import Events
 from ...service.lifecycle import StopSignal
 from ...service.settings import Settings
+from ...wire.names import shown
+from ...wire.numbers import Range
 from ..demo import (
     BASELINE_TEXTS,
     IDEAL_BATCHES,
@@ -43,14 +45,17 @@ from .models import progress_bar
 from .options import Loaded, examples, with_settings
 from .output import make_table, print_json, print_table
 
+_COUNT = Range(1, 1_000_000)
+
 
 def _read_count(_context: click.Context, _option: click.Parameter, value: str) -> int | None:
     """How many texts; None for all."""
     if value == "all":
         return None
-    if not value.isdecimal() or int(value) == 0:
-        raise click.BadParameter(f"{value!r} is neither a number nor 'all'")
-    return int(value)
+    count: int | None = _COUNT.read(value)
+    if count is None:
+        raise click.BadParameter(f"{shown(value)} is neither {_COUNT.words} nor 'all'")
+    return count
 
 
 @click.command()

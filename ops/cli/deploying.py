@@ -5,15 +5,18 @@ from functools import partial
 
 import click
 
+from ...broker import fleet
 from ...models.store import Store
 from ...service.clock import SystemClock
 from ...service.lifecycle import StopSignal
 from .. import deployment
 from ..deployment import Deployed, parse_overrides
+from ..following import Following
 from ..store_deployment import deploy_version, keep_copy, remove_copy
 from ..verdict import Verdict, await_verdict, read_verdict
 from .connecting import connected
-from .options import LOGS, Loaded, examples, json_option, split_version, with_settings
+from .following import follow, programs_json, report_following, wait_option
+from .options import LOGS, Loaded, examples, json_option, seconds, split_version, with_settings
 from .output import print_json
 
 _VERSION_COMMAND = "MODEL[/VERSION]"
@@ -54,7 +57,7 @@ def deploy() -> None:
 @click.option(
     "--wait",
     "wait_s",
-    type=click.FloatRange(0, 3600),
+    type=seconds(0, 3600),
     default=_WAIT_S,
     show_default=True,
     metavar="SECONDS",
@@ -72,7 +75,8 @@ def deploy_one(loaded: Loaded, *, name: str, wait_s: float, as_json: bool) -> No
 
     Where workers are alive, it waits a moment for one of them to serve the version. If all refuse
     it, their reasons are told and the exit code is 1; the version stays deployed all the same, and
-    deploying the one before goes back.
+    deploying the one before goes back. Exit code 1 as well where a router or worker that is alive
+    does not follow.
     """
     model, version = split_version(name)
     store = Store(loaded.settings.store)
@@ -85,15 +89,18 @@ def deploy_one(loaded: Loaded, *, name: str, wait_s: float, as_json: bool) -> No
         if wait_s:
             pause = StopSignal().wait
             verdict = await_verdict(read, before, wait_s * 1000, SystemClock(), pause)
-    verdict.require_room_for_hope(model, version)
-    _report(done, f"{model}/{version} is in service", as_json=as_json)
+        verdict.require_room_for_hope(model, version)
+        found = follow(operator, model, wait_s)
+    _report(done, f"{model}/{version} is in service", found, as_json=as_json)
     if verdict.is_open:
         click.echo("no worker serves it yet; `batchfleet status` shows how far they are", err=True)
+    report_following(found, wait_s)
 
 
 @deploy.command("set", short_help="Override limits of a deployed model.")
 @click.argument("model")
 @click.argument("assignments", metavar="KEY=VALUE…", nargs=-1, required=True)
+@wait_option
 @with_settings("redis_url", "namespace", "store", *LOGS)
 @json_option
 @examples(
@@ -101,24 +108,30 @@ def deploy_one(loaded: Loaded, *, name: str, wait_s: float, as_json: bool) -> No
     "batchfleet deploy set minilm buckets=16,32,64,128,256",
     "batchfleet deploy set minilm backlog=",
 )
-def deploy_set(loaded: Loaded, *, model: str, assignments: tuple[str, ...], as_json: bool) -> None:
+def deploy_set(
+    loaded: Loaded, *, model: str, assignments: tuple[str, ...], wait_s: float, as_json: bool
+) -> None:
     """Override limits of a deployed model; `KEY=` takes an override back.
 
-    Routers and workers follow within a second or two; buckets that are taken away drain first.
+    They hold once the command returns: all routers and workers that are alive follow by then.
+    Where one does not within --wait, it is named, and the exit code is 1; they hold all the same.
+    Buckets that are taken away drain first.
     `batchfleet settings --model MODEL` lists the limits with their meaning.
     """
     changes = parse_overrides(assignments)
     with connected(loaded.settings) as operator:
         done = deployment.override(operator, model, changes)
         kept = keep_copy(operator, Store(loaded.settings.store), model)
+        found = follow(operator, model, wait_s)
     if not kept:
         click.echo(f"no copy was kept: {loaded.settings.store} has no model {model}", err=True)
-    _report(done, f"limits of {done.model} are set", as_json=as_json)
+    _report(done, f"limits of {done.model} are set", found, as_json=as_json)
+    report_following(found, wait_s)
 
 
-def _report(done: Deployed, sentence: str, *, as_json: bool) -> None:
+def _report(done: Deployed, sentence: str, found: Following, *, as_json: bool) -> None:
     if as_json:
-        print_json(asdict(done))
+        print_json(asdict(done) | programs_json(found))
     else:
         click.echo(f"{sentence} (epoch {done.epoch})")
 
@@ -126,22 +139,29 @@ def _report(done: Deployed, sentence: str, *, as_json: bool) -> None:
 @click.command()
 @click.argument("model")
 @click.option("--force", is_flag=True, help="Even if requests are open; they are forgotten.")
+@wait_option
 @with_settings("redis_url", "namespace", "store", *LOGS)
 @json_option
 @examples(
     "batchfleet undeploy minilm",
     "batchfleet undeploy minilm --force",
 )
-def undeploy(loaded: Loaded, *, model: str, force: bool, as_json: bool) -> None:
+def undeploy(loaded: Loaded, *, model: str, force: bool, wait_s: float, as_json: bool) -> None:
     """Take a model out of service.
 
     Its streams go away, so that callers learn at once that it is not there; kept replies stay until
-    their time is over. Versions stay in the store.
+    their time is over. Versions stay in the store. Once the command returns, all routers and
+    workers that are alive have let go of the model; where one has not within --wait, it is named,
+    and the exit code is 1.
     """
     with connected(loaded.settings) as operator:
+        workers = operator.executor.run(fleet.living(operator.keys(model)))
         forgotten = deployment.undeploy(operator, model, forced=force)
         remove_copy(Store(loaded.settings.store), model)
+        found = follow(operator, model, wait_s, workers)
     if as_json:
-        print_json({"model": model, "forgotten_requests": forgotten})
+        left = {"model": model, "forgotten_requests": forgotten}
+        print_json(left | programs_json(found))
     else:
         click.echo(f"{model} is out of service; {forgotten} open requests were forgotten")
+    report_following(found, wait_s)

@@ -16,7 +16,7 @@ from ...service.settings import Settings
 from ..developing import Development, DevelopmentWorker, VersionSeries, development_settings
 from ..local_fleet import LocalFleet, Surroundings
 from .connecting import connected
-from .options import LOGS, Loaded, examples, json_option, with_settings
+from .options import LOGS, Loaded, examples, json_option, port_option, with_settings
 from .output import print_json
 from .wishes import split_class, wish_options, wishes_of
 
@@ -26,11 +26,7 @@ _LOOK_S = 0.2
 @click.command()
 @click.argument("source", metavar="FILE.py[:CLASS]")
 @wish_options
-@click.option(
-    "--port",
-    type=click.IntRange(1, 65_535),
-    help="Port of the private server on 127.0.0.1.  [default: a free one]",
-)
+@port_option
 @with_settings("namespace", "tenant", "device", "threads", "cache", *LOGS)
 @json_option
 @examples(

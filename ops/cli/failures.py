@@ -61,6 +61,7 @@ class Failure(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         """Print it, in red where that is a terminal."""
         stream = file or sys.stderr
-        click.echo(click.style("error: ", fg="red") + self.message, file=stream)
+        text = click.style("error: ", fg="red") + self.message
+        click.echo(text, file=stream, color=self.show_color)
         if self.remedy:
             click.echo(f"       {self.remedy}", file=stream)

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import click
 
 from ...service.logs import configure_logs
-from ...service.settings import SETTING_ROWS, SettingRow, Settings, load_settings
+from ...service.settings import PORT, SETTING_ROWS, SettingRow, Settings, load_settings
+from ...wire.numbers import Range, shown_value
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -25,6 +26,37 @@ class Loaded:
     settings: Settings
     origins: Mapping[str, str]
     environ: Mapping[str, str]
+
+
+class BoundedNumber(click.ParamType[Any]):
+    """A number within a range; all else is wrong usage, and is told the range."""
+
+    name = "number"
+
+    def __init__(self, limits: Range) -> None:
+        self.limits = limits
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | float:
+        """Read what was typed."""
+        number = self.limits.read(value) if isinstance(value, str) else value
+        if self.limits.fault(number):
+            self.fail(f"{shown_value(value)} is not {self.limits.words}.", param, ctx)
+        plain: int | float = self.limits.plain(number)
+        return plain
+
+
+def seconds(lowest: float, highest: float) -> BoundedNumber:
+    """The type of an option for a time in seconds."""
+    return BoundedNumber(Range(lowest, highest, whole=False))
+
+
+port_option = click.option(
+    "--port",
+    type=BoundedNumber(PORT),
+    help="Port of the private server on 127.0.0.1.  [default: a free one]",
+)
 
 
 def settings_of(program: str) -> tuple[str, ...]:

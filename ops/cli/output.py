@@ -5,8 +5,11 @@ from typing import Any
 
 import click
 import orjson
+from rich import box
 from rich.console import Console
 from rich.table import Table
+
+from .streams import AsciiText
 
 # Where stdout is no terminal, nobody wants a table that is cut to 80 columns.
 _WIDTH_ELSEWHERE = 200
@@ -26,7 +29,8 @@ def console() -> Console:
 
 def make_table(title: str | None, *columns: str) -> Table:
     """A table with these columns; those that start with `>` are aligned to the right."""
-    table = Table(title=title, title_justify="left", title_style="bold")
+    frame = box.ASCII2 if isinstance(sys.stdout, AsciiText) else box.HEAVY_HEAD
+    table = Table(title=title, title_justify="left", title_style="bold", box=frame)
     for column in columns:
         name = column.removeprefix(">")
         table.add_column(name, justify="left" if name == column else "right")

@@ -1,20 +1,23 @@
 """`batchfleet infer`, `submit` and `result`."""
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from typing import IO, Any, cast
 
 import click
-import orjson
 
 from ...producer.async_client import AsyncClient
 from ...producer.errors import WaitTimeoutError
-from ...producer.options import OptionFields
+from ...producer.options import WAIT_S, OptionFields
 from ...producer.result import Result
 from ...service.settings import Settings
+from ...wire.codec import strict_json
 from ...wire.errors import ErrorKind, RequestError
 from ...wire.keys import PRIORITIES
+from ...wire.numbers import Range
 from ...wire.reply import Reply
+from ...wire.request import FIELD_RANGES
 from ...wire.states import State
 from .answers import (
     describe_outputs,
@@ -23,10 +26,27 @@ from .answers import (
     reply_json,
     result_json,
 )
-from .options import Loaded, examples, json_option, settings_of, with_settings
+from .options import (
+    BoundedNumber,
+    Loaded,
+    examples,
+    json_option,
+    seconds,
+    settings_of,
+    with_settings,
+)
 from .output import print_json
 
 Command = Callable[..., Any]
+
+
+def _in_seconds(milliseconds: Range) -> BoundedNumber:
+    return seconds(milliseconds.lowest / 1000, milliseconds.highest / 1000)
+
+
+_TIMEOUT = _in_seconds(FIELD_RANGES["timeout_ms"])
+_DELAY = _in_seconds(FIELD_RANGES["delay_ms"])
+_RETRIES = BoundedNumber(FIELD_RANGES["retries"])
 
 
 def request_options(command: Command) -> Command:
@@ -47,9 +67,9 @@ def request_options(command: Command) -> Command:
         click.option("--outputs", metavar="NAME,NAME", help="Outputs wanted; all if not given."),
         click.option("--priority", type=click.Choice(PRIORITIES), help="Before whom it goes."),
         click.option("--truncate", type=click.Choice(["end", "refuse"]), help="Of long texts."),
-        click.option("--timeout", type=float, metavar="SECONDS", help="How long it may take."),
-        click.option("--delay", type=float, metavar="SECONDS", help="How long it waits first."),
-        click.option("--retries", type=int, help="How often it may run again where it fails."),
+        click.option("--timeout", type=_TIMEOUT, metavar="SECONDS", help="How long it may take."),
+        click.option("--delay", type=_DELAY, metavar="SECONDS", help="How long it waits first."),
+        click.option("--retries", type=_RETRIES, help="How often it may run again where it fails."),
         click.option("--meta", help="Text that comes back with the answer."),
     )
     for option in reversed(options):
@@ -65,11 +85,11 @@ def option_fields(given: dict[str, Any]) -> OptionFields:
     """
     fields = {name: value for name, value in given.items() if value is not None}
     if "timeout" in fields:
-        fields["timeout_ms"] = max(1, round(fields.pop("timeout") * 1000))
+        fields["timeout_ms"] = round(fields.pop("timeout") * 1000)
     if "outputs" in fields:
         fields["outputs"] = [name.strip() for name in fields["outputs"].split(",")]
     if "delay" in fields:
-        fields["delay_ms"] = max(0, round(fields.pop("delay") * 1000))
+        fields["delay_ms"] = round(fields.pop("delay") * 1000)
     if "parameters" in fields:
         fields["parameters"] = _parse_object(fields["parameters"])
     return cast("OptionFields", fields)
@@ -77,7 +97,7 @@ def option_fields(given: dict[str, Any]) -> OptionFields:
 
 def _parse_object(text: str) -> dict[str, Any]:
     try:
-        value = orjson.loads(text)
+        value = strict_json(os.fsencode(text))
     except ValueError as error:
         raise click.BadParameter(f"not JSON: {error}", param_hint="--parameters") from error
     if not isinstance(value, dict):
@@ -181,7 +201,12 @@ def submit(
 @click.command()
 @click.argument("model")
 @click.argument("id", metavar="ID")
-@click.option("--timeout", type=float, metavar="SECONDS", help="How long to wait.  [default: 65]")
+@click.option(
+    "--timeout",
+    type=BoundedNumber(WAIT_S),
+    metavar="SECONDS",
+    help="How long to wait.  [default: 65]",
+)
 @with_settings(*settings_of("client"))
 @json_option
 @examples(

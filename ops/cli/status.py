@@ -58,7 +58,7 @@ def render(found: FleetStatus) -> RenderableType:
     limit = f" of {found.memory_bytes_max // _MEBIBYTE}" if found.memory_bytes_max else ""
     head = (
         f"fleet {found.namespace}   server {found.server_version}   "
-        f"memory {found.memory_bytes // _MEBIBYTE}{limit} MiB"
+        f"memory {found.memory_bytes // _MEBIBYTE}{limit} MiB   routers {len(found.routers)}"
     )
     if not found.models:
         hint = "nothing is deployed: `batchfleet deploy MODEL` puts a model in service"
@@ -104,6 +104,8 @@ def _workers_table(found: FleetStatus) -> Table:
 
 
 def _complaints(found: FleetStatus) -> Iterator[str]:
+    if not found.routers:
+        yield "no router is running; requests wait until one is started"
     for model in found.models:
         if model.fault:
             yield f"{model.model} cannot be served: {model.fault}"

@@ -16,17 +16,13 @@ from ...wire.keys import ModelKeys
 from ..local_fleet import LocalFleet, Surroundings
 from ..store_deployment import deploy_missing
 from .connecting import connected
-from .options import Loaded, examples, json_option, settings_of, with_settings
+from .options import Loaded, examples, json_option, port_option, settings_of, with_settings
 from .output import print_json
 
 
 @click.command()
 @with_settings(*settings_of("up"))
-@click.option(
-    "--port",
-    type=click.IntRange(1, 65_535),
-    help="Port of the private server on 127.0.0.1.  [default: a free one]",
-)
+@port_option
 @json_option
 @examples(
     "batchfleet up",

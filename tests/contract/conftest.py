@@ -4,8 +4,8 @@ import secrets
 from contextlib import contextmanager
 
 import pytest
-from support.broker_wire import cluster_node, redis7, wired
-from support.server import delete_namespace
+from support.broker_wire import cluster_node, wired
+from support.server import delete_namespace, private_server
 
 from batchfleet.broker.memory.executors import MemoryBroker
 from batchfleet.broker.memory.server import MemoryServer
@@ -19,8 +19,8 @@ def _server_url(kind, redis_server, make_folder):
     if kind == "session":
         yield redis_server.url
     elif kind == "redis7":
-        with redis7() as url:
-            yield url
+        with private_server(kind) as server:
+            yield server.url
     else:
         with cluster_node(make_folder(kind)) as url:
             yield url

@@ -6,14 +6,18 @@ from importlib.resources import files
 import pytest
 
 from batchfleet.broker import fleet, requests
-from batchfleet.broker.commands import as_is, plain
+from batchfleet.broker.commands import as_is, plain, script
 from batchfleet.broker.errors import RefusedError
 from batchfleet.broker.memory.scripts import SCRIPTS
 from batchfleet.broker.memory.server import COMMAND_NAMES, REFUSED_WHEN_FULL
 
 LUA = {
-    path.name.removesuffix(".lua"): path.read_text()
-    for path in (files("batchfleet.broker") / "lua").iterdir()
+    name: script(name).source
+    for name in (
+        path.name.removesuffix(".lua")
+        for path in (files("batchfleet.broker") / "lua").iterdir()
+        if path.is_file()
+    )
 }
 
 

@@ -146,6 +146,22 @@ def test_a_look_at_what_is_ripe_tells_of_a_foreign_key(wire, name):
         wire.run(later.ripe(wire.keys, 10))
 
 
+@pytest.mark.parametrize("name", ["later", "parked", "due"])
+def test_what_is_ripe_is_kept_and_the_foreign_key_told(wire, name):
+    wire.open("a", "b", delay_ms=HOUR_MS)
+    wire.be_ripe()
+    items = wire.run(later.ripe(wire.keys, 10))
+    wire.ask("DEL", getattr(wire.keys, name))
+    spoil(wire, getattr(wire.keys, name))
+    with pytest.raises(UnusableKeyError):
+        wire.run(later.promote(wire.keys, wire.stamp(), items))
+    if name != "later":
+        assert wire.ask("ZCARD", wire.keys.later) == 2
+    if name != "parked":
+        assert wire.ask("XLEN", wire.keys.parked) == 2
+    assert wire.ask("XLEN", wire.queue()) == 0
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -167,7 +183,7 @@ def test_what_a_foreign_hand_has_parked_spoils_only_itself(wire, fields):
         item if item is not foreign else item._replace(queue=wire.queue(), bell=wire.bell)
         for item in items
     ]
-    outcomes = wire.run(later.promote(wire.keys, placed))
+    outcomes = wire.run(later.promote(wire.keys, wire.stamp(), placed))
     assert [outcome for item, outcome in zip(items, outcomes, strict=True) if item is foreign] == [
         Promoted.CLOSED
     ]

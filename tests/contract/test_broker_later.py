@@ -118,8 +118,8 @@ def test_two_routers_move_a_request_once(wire):
     wire.open("a", delay_ms=HOUR_MS)
     wire.be_ripe()
     seen = wire.run(later.ripe(wire.keys, 10))
-    assert wire.run(later.promote(wire.keys, seen)) == [Promoted.MOVED]
-    assert wire.run(later.promote(wire.keys, seen)) == [Promoted.GONE]
+    assert wire.run(later.promote(wire.keys, wire.stamp(), seen)) == [Promoted.MOVED]
+    assert wire.run(later.promote(wire.keys, wire.stamp(), seen)) == [Promoted.GONE]
     wire.join()
     assert [work.id for work in wire.take()] == ["a"]
 
@@ -141,7 +141,7 @@ def test_a_request_whose_queue_is_gone_stays_parked_until_it_is_placed_anew(wire
     assert wire.parked() == (1, 1)
     (item,) = wire.run(later.ripe(wire.keys, 10))
     other = item._replace(queue=wire.queue(64))
-    assert wire.run(later.promote(wire.keys, [other])) == [Promoted.MOVED]
+    assert wire.run(later.promote(wire.keys, wire.stamp(), [other])) == [Promoted.MOVED]
     wire.join()
     assert [(work.id, work.stream) for work in wire.take()] == [("a", wire.queue(64))]
 

@@ -36,6 +36,7 @@ def test_the_twin_answers_as_the_server_does(server_url, family, steps):
         assert twin.remains() == real.remains()
 
 
+@pytest.mark.slow
 def test_random_plays_reach_every_outcome():
     """Or comparing them would prove little."""
     seen = set()

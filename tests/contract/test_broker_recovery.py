@@ -16,7 +16,7 @@ def bury(wire, worker):
 
 
 def recover(wire, worker="w2", gone="w1", count=10):
-    found = wire.run(requests.recover(wire.keys, worker, gone, wire.queue(), count))
+    found = wire.run(requests.recover(wire.keys, worker, wire.stamp(), gone, wire.queue(), count))
     return [(one.fields[1].decode(), one.attempt, one.inside) for one in found]
 
 

@@ -264,7 +264,11 @@ def test_each_item_of_an_accept_call_stands_alone(wire):
 def test_large_inputs_are_copied_inside_the_server(wire):
     large = secrets.token_bytes(4 * limits.COPY_IN_SERVER_BYTES)
     command = requests.accept(
-        wire.keys, wire.ingress, 100, [wire.item("a", wire.enter("a", large), inputs=large)]
+        wire.keys,
+        wire.ingress,
+        wire.stamp(),
+        100,
+        [wire.item("a", wire.enter("a", large), inputs=large)],
     )
     assert sum(len(part) for part in command.parts if isinstance(part, bytes)) < len(large)
     assert wire.run(command)[1] == [Accepted.OK]

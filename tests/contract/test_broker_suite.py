@@ -210,7 +210,7 @@ def test_commands_sent_together_wait_for_those_before_them(wire):
     rang, taken = wire.executor.run_each(
         [
             requests.wait_for_bell([wire.bell], WHILE_S),
-            requests.take(wire.keys, "w1", RECORD, streams, 10),
+            requests.take(wire.keys, "w1", wire.stamp(), RECORD, streams, 10),
         ]
     )
     assert rang is True
@@ -268,8 +268,9 @@ def test_overdue_are_those_past_their_deadline_the_longest_first(wire):
     now = wire.now_ms()
     for at, late_ms in enumerate((1_000, 3_000, 2_000, -60_000)):
         wire.ask("ZADD", wire.keys.due, now - late_ms, f"{TENANT}:r{at}")
-    assert wire.run(requests.overdue(wire.keys, 2)) == [(TENANT, "r1"), (TENANT, "r2")]
-    assert wire.run(requests.overdue(wire.keys, 10)) == [(TENANT, f"r{at}") for at in (1, 2, 0)]
+    members = [f"{TENANT}:r{at}".encode() for at in (1, 2, 0)]
+    assert wire.run(requests.overdue(wire.keys, 2)) == members[:2]
+    assert wire.run(requests.overdue(wire.keys, 10)) == members
     assert wire.run(requests.overdue(undeployed(wire), 10)) == []
 
 

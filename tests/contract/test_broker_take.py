@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 from support.broker_wire import ANSWER, BUCKETS, EXPIRED, RECORD, TTL_MS, Wire, wired
+from support.server import private_server
 
 from batchfleet.broker import fleet, requests
-from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, find_server
 from batchfleet.broker.errors import OutOfMemoryError
 from batchfleet.broker.memory.executors import MemoryBroker
 from batchfleet.broker.memory.server import MemoryServer
@@ -72,7 +72,9 @@ def test_a_foreign_entry_in_a_work_stream_spoils_only_itself(wire):
     wire.open("b")
     wire.join()
     taken = wire.run(
-        requests.take(wire.keys, "w1", RECORD, fleet.queue_streams(wire.keys, RECORD), 10)
+        requests.take(
+            wire.keys, "w1", wire.stamp(), RECORD, fleet.queue_streams(wire.keys, RECORD), 10
+        )
     )
     names = [flat[1] for _, entries in taken for _, flat in entries]
     assert [name for name in names if name in (b"a", b"b")] == [b"a", b"b"]
@@ -142,11 +144,8 @@ def own_server(request):
         with wired(MemoryBroker(twin), "full") as wire:
             yield OwnServer(wire, twin)
         return
-    server = EmbeddedServer(ServerOptions(program=find_server()))
-    server.start()
-    with wired(RedisBroker(server.url), "full") as wire:
+    with private_server() as server, wired(RedisBroker(server.url), "full") as wire:
         yield OwnServer(wire)
-    server.stop()
 
 
 def test_finish_goes_through_when_memory_is_full_and_accept_does_not(own_server):

@@ -19,7 +19,9 @@ def bury(wire, worker):
 
 
 def recover(wire, worker, gone, count=100, stream=None):
-    found = wire.run(requests.recover(wire.keys, worker, gone, stream or wire.queue(), count))
+    found = wire.run(
+        requests.recover(wire.keys, worker, wire.stamp(), gone, stream or wire.queue(), count)
+    )
     return [(one.fields[1].decode(), one.attempt, one.inside) for one in found]
 
 

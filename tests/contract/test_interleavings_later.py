@@ -25,7 +25,7 @@ def ripe(wire):
 
 
 def promote(wire, items):
-    return wire.run(later.promote(wire.keys, items))
+    return wire.run(later.promote(wire.keys, wire.stamp(), items))
 
 
 def parked(wire):
@@ -76,7 +76,7 @@ def test_a_worker_that_lost_an_entry_does_not_park_it(wire):
     wire.join("w2")
     counter = wire.run(fleet.beat_counters(wire.keys))["w1"]
     assert wire.run(fleet.bury(wire.keys, "w1", counter))
-    wire.run(requests.recover(wire.keys, "w2", "w1", wire.queue(), 10))
+    wire.run(requests.recover(wire.keys, "w2", wire.stamp(), "w1", wire.queue(), 10))
     assert park(wire, work) is Retried.NOT_MINE
     assert parked(wire) == (0, 0)
     assert wire.settle(work, worker="w2") is Finished.ANSWERED

@@ -15,7 +15,15 @@ from batchfleet.wire import limits
 from batchfleet.wire.codec import CONTENT_TYPES, JSON, MSGPACK, decode_body, is_whole_reply
 from batchfleet.wire.deployment import INTAKES, LIMIT_ROWS, TRUNCATE_POLICIES, Limits
 from batchfleet.wire.errors import ErrorBody, ErrorKind, RequestError, Source
-from batchfleet.wire.keys import INGRESS_GROUP, PRIORITIES, WORK_GROUP, ModelKeys, models_key
+from batchfleet.wire.keys import (
+    INGRESS_GROUP,
+    PRIORITIES,
+    WORK_GROUP,
+    ModelKeys,
+    models_key,
+    router_key,
+    routers_key,
+)
 from batchfleet.wire.names import is_name
 from batchfleet.wire.reply import Receipt, Reply, Usage, decode_reply
 from batchfleet.wire.request import FIELDS, RESERVED, parse_request
@@ -203,7 +211,7 @@ def key_patterns() -> set[str]:
     """Every key that `wire.keys` can make, with the parts that vary in angle brackets."""
     keys = ModelKeys("ns", "m")
     placeholders = {"request_id": "<id>"}
-    made = {models_key("ns")}
+    made = {models_key("ns"), routers_key("ns"), router_key("ns", "<router>")}
     for name, member in inspect.getmembers(ModelKeys):
         if name.startswith("_") or name in {"namespace", "model", "partition", "prefix"}:
             continue

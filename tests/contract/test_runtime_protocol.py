@@ -16,7 +16,7 @@ from batchfleet.wire.errors import ErrorKind, ProtocolError
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "runtime-protocol.md").read_text()
-VECTORS = ROOT / "tests" / "contract" / "vectors" / "v1" / "runtime"
+VECTORS = ROOT / "tests" / "contract" / "vectors" / f"runtime-v{protocol.PROTOCOL_VERSION}"
 MESSAGES = json.loads((VECTORS / "messages.json").read_text())
 PARTS = {
     cls.__name__: cls

@@ -84,7 +84,8 @@ def test_body(given, expected):
     signature = Signature.from_wire({"inputs": given.get("signature", [])})
 
     def read():
-        columns = decode_columns(decode_body(to_bytes(given["body"]), given["content_type"]))
+        body = decode_body(to_bytes(given["body"]), given["content_type"])
+        columns = decode_columns(body, signature)
         count_rows(columns)
         check_columns(columns, signature)
         return columns

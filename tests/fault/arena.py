@@ -20,6 +20,7 @@ from tests.support.server import program_of
 
 from .history import History, read_history
 from .load import Load
+from .provoking import Gate
 
 MODEL = "told"
 LEASE_MS, BEAT_MS = 1500, 300
@@ -191,12 +192,19 @@ class Stage:
         self.load = Load(arena.fleet.url, arena.keys, self.history, self.prefix)
         self.victims = []
         self.proxies = []
+        self.gates = []
 
     # What is broken.
 
     def fault(self, name):
         """Tell that something is broken on purpose, right before it is."""
         self.history.tell("fault", name=name)
+
+    def gate(self):
+        """Work that is under way for as long as this run wants it to be."""
+        gate = Gate(self.folder.resolve() / f"gate-{len(self.gates)}", self.arena.computed)
+        self.gates.append(gate)
+        return gate
 
     def victim(self, kind, faults="", **settings):
         """Start a program that may be ill-treated, and wait until it is ready."""
@@ -227,16 +235,6 @@ class Stage:
             f"{program.facts['worker']} is buried",
         )
 
-    def holds_work(self, program):
-        """Whether entries are pending for a worker."""
-        fleet = self.arena.fleet
-        name = program.facts["worker"].encode()
-        return any(
-            holder["name"] == name
-            for stream in fleet.queues(MODEL)
-            for holder in fleet.server.xpending(stream, "worker")["consumers"]
-        )
-
     # The end.
 
     def settle(self):
@@ -251,6 +249,8 @@ class Stage:
         self.arena.check_alive()
 
     def close(self):
+        for gate in self.gates:
+            gate.open()
         for proxy in self.proxies:
             with suppress(AssertionError):
                 proxy.admit()

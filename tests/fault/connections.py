@@ -8,6 +8,7 @@ from tests.support.fleet import until
 
 from .arena import LEASE_MS
 from .moments import WORK, kill_at_work
+from .provoking import provoked
 from .run import Run
 
 PROBES = 8
@@ -95,7 +96,7 @@ def lose_exchange_of_heir(needles, way, stage):
     sprung = _trap(proxy, needles, way)
     kill_at_work(stage)
     stage.fault(f"{way} {needles!r}")
-    until(sprung.is_set, "the exchange takes place")
+    provoked(sprung.is_set, "the exchange takes place")
     stage.load.submit(PROBES)
 
 

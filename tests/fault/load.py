@@ -16,6 +16,7 @@ from batchfleet.models.runtimes.echo import echo_digest
 from batchfleet.wire.reply import decode_reply
 
 from .checker import LATE_MS
+from .provoking import NotPlayedError
 
 TIMEOUT_MS = 15_000
 TENANT = "default"
@@ -97,7 +98,7 @@ class Load:
                 return
             self.submit(1, **fields)
             self._pause.wait(pace_ms / 1000)
-        raise AssertionError(f"after {most} requests still not: {what}")
+        raise NotPlayedError(f"after {most} requests still not: {what}")
 
     def announce(self, number, switch):
         """What another caller is to submit, as JSON: id, text and time-out of each."""

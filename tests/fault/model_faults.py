@@ -7,7 +7,8 @@ from functools import partial
 from tests.support.fleet import until
 
 from .arena import LEASE_MS, LIMITS, MODEL
-from .moments import LONG_WORK, WORK
+from .moments import WORK
+from .provoking import provoked
 from .run import Run
 
 NEIGHBOURS = 6
@@ -67,19 +68,22 @@ def culprit(switch, stage):
         stage.arena.fleet.operator_sets(MODEL, predict_ms=LIMITS["predict_ms"])
 
 
-def busy_device(stage):
-    """The process id of the only worker's device process, once it has work."""
+def busy_device(stage, gate):
+    """The only worker and its device process's id, which has work until the gate is opened."""
     (worker,) = stage.arena.steady["consumer"]
-    stage.load.submit(NEIGHBOURS, switch=LONG_WORK)
-    until(lambda: stage.holds_work(worker), "the worker has work")
-    return worker, worker.device_pid()
+    pid = worker.device_pid()
+    stage.load.submit(NEIGHBOURS, switch=gate.switch)
+    provoked(lambda: gate.has_begun(pid), "the device process has work")
+    return worker, pid
 
 
 def kill_device(stage):
     """The device process is killed from outside; its worker lives on."""
-    worker, pid = busy_device(stage)
+    gate = stage.gate()
+    worker, pid = busy_device(stage, gate)
     stage.fault("the device process is killed")
     os.kill(pid, signal.SIGKILL)
+    gate.open()
     stage.load.submit(NEIGHBOURS)
     stage.load.collect()
     assert worker.is_running()
@@ -87,10 +91,12 @@ def kill_device(stage):
 
 def freeze_device(stage):
     """The device process stands still for longer than its limit; its worker replaces it."""
-    stage.arena.fleet.operator_sets(MODEL, predict_ms=SHORT_LIMIT_MS)
-    worker, pid = busy_device(stage)
+    gate = stage.gate()
+    worker, pid = busy_device(stage, gate)
     stage.fault("the device process is frozen")
     os.kill(pid, signal.SIGSTOP)
+    gate.open()
+    stage.arena.fleet.operator_sets(MODEL, predict_ms=SHORT_LIMIT_MS)
     until(lambda: worker.events("device.lost"), "its worker has noticed")
     stage.load.submit(NEIGHBOURS)
     stage.load.collect()

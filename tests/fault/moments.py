@@ -9,6 +9,7 @@ from functools import partial
 from tests.support.fleet import until
 
 from .arena import LEASE_MS
+from .provoking import provoked
 from .run import Run
 
 DELAY_MS = 400
@@ -16,7 +17,6 @@ DELAY_MS = 400
 SILENCE_MS = 3 * LEASE_MS
 WORK = "!sleep:30"
 LONG_WORK = "!sleep:250"
-HEAVY_WORK = "!sleep:800"
 AFTERWARDS = 8
 LATE_BEAT = 30
 LATE_SWEEP = 10
@@ -152,7 +152,7 @@ def break_heir(point, action, stage):
     heir = stage.victim("consumer", armed(point, action))
     kill_at_work(stage)
     stage.fault(f"{point} {action}")
-    until(lambda: has_fired(heir), f"{point} is reached")
+    provoked(lambda: has_fired(heir), f"{point} is reached")
     if action in ("kill", "stop"):
         stage.arena.ensure()
     end_worker(stage, heir, action)
@@ -160,24 +160,30 @@ def break_heir(point, action, stage):
 
 
 def kill_at_work(stage):
-    """Kill the worker that stays up as soon as it holds something."""
+    """Kill the worker that stays up while it runs something."""
     (prey,) = stage.arena.steady["consumer"]
-    stage.load.submit_until(
-        lambda: stage.holds_work(prey), "the first worker has work", switch=HEAVY_WORK
-    )
+    await_work(stage, prey, gate := stage.gate())
     stage.fault("the first worker is killed")
     prey.kill()
+    gate.open()
+
+
+def await_work(stage, worker, gate):
+    """Submit work that waits at a gate until this worker runs some of it."""
+    pid = worker.device_pid()
+    stage.load.submit_until(
+        lambda: gate.has_begun(pid), f"{worker.facts['worker']} has work", switch=gate.switch
+    )
 
 
 def break_drain(action, stage):
     """A worker is struck when it has been told to stop and holds work."""
     victim = stage.victim("consumer", armed("worker.while_draining", action))
     stage.fault(f"worker.while_draining {action}")
-    stage.load.submit_until(
-        lambda: stage.holds_work(victim), "the victim has work", switch=LONG_WORK
-    )
+    await_work(stage, victim, gate := stage.gate())
     victim.signal(signal.SIGTERM)
-    until(lambda: has_fired(victim), "it drains")
+    provoked(lambda: has_fired(victim), "it drains")
+    gate.open()
     if action == "stop":
         stage.wait_until_stopped(victim)
         stage.wait_until_buried(victim)

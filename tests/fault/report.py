@@ -10,17 +10,28 @@ from .checker import Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """One run's outcome; `broken` says why it could not be played to its end, empty if it was."""
+    """One run's outcome.
+
+    Attributes:
+        broken: why it did not come to its end; empty if it did.
+        is_provoked: what it wanted to break came about. A run that was not provoked tells nothing
+            of the product, unless its history has something against it all the same.
+    """
 
     run: str
     verdict: Verdict
     duration_s: float
     folder: Path
     broken: str = ""
+    is_provoked: bool = True
 
     @property
     def holds(self):
         return self.verdict.holds and not self.broken
+
+    @property
+    def was_played(self):
+        return self.is_provoked or bool(self.verdict.complaints)
 
     @property
     def fault_text(self):
@@ -47,13 +58,17 @@ def table(results):
             result.run,
             *map(str, counts),
             f"{result.duration_s:.1f}",
-            "yes" if result.holds else f"NO: {result.fault_text}".replace("[", "\\["),
+            "yes" if result.holds else f"{_word(result)}: {result.fault_text}".replace("[", "\\["),
         )
     return drawn
 
 
+def _word(result):
+    return "NO" if result.was_played else "NOT PLAYED"
+
+
 def summary(results):
-    """The last line, and whether all of it holds."""
+    """The last line, and whether all of it holds; runs that failed or were not played by name."""
 
     def total(kind):
         return sum(len(getattr(result.verdict, kind)) for result in results)
@@ -65,6 +80,7 @@ def summary(results):
         "duplicate_answers": total("duplicate_answers"),
         "wrong": sum(map(total, ("wrong", "changed", "unexpected", "computed_too_often"))),
         "late": total("late"),
-        "failed_runs": sum(not result.holds for result in results),
+        "failed": [one.run for one in results if not one.holds and one.was_played],
+        "not_played": [one.run for one in results if not one.holds and not one.was_played],
         "holds": bool(results) and all(result.holds for result in results),
     }

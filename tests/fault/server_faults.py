@@ -11,6 +11,7 @@ from tests.support.fleet import until
 
 from .arena import LEASE_MS, MODEL
 from .moments import LONG_WORK, WORK
+from .provoking import provoked
 from .run import Run
 
 PROBES = 8
@@ -140,12 +141,16 @@ def destroy_ingress_group(fleet):
 def remove(stage, *, what):
     """A stream or a group goes by a foreign hand; those on their way may end by their deadline."""
     expected = ("ok", "deadline_exceeded", "unavailable")
-    stage.load.submit(_BURST, switch=LONG_WORK, expected=expected, timeout_ms=_SHORT_MS)
     fleet = stage.arena.fleet
-    until(lambda: fleet.pending(MODEL), "work is under way")
+    (worker,) = stage.arena.steady["consumer"]
+    gate = stage.gate()
+    pid = worker.device_pid()
+    stage.load.submit(_BURST, switch=gate.switch, expected=expected, timeout_ms=_SHORT_MS)
+    provoked(lambda: gate.has_begun(pid), "work is under way")
     quiet = LogWatch(stage)
     stage.fault(what.__name__)
     what(fleet)
+    gate.open()
     stage.load.pause(RESUMED_S)
     stage.load.submit(PROBES, timeout_ms=_SHORT_MS)
     stage.load.collect()
@@ -156,7 +161,7 @@ def memory_full(stage):
     """The server is at `maxmemory`: what was accepted is finished, nothing new gets in."""
     fleet = stage.arena.fleet
     stage.load.submit(_BURST, switch=LONG_WORK)
-    until(lambda: not fleet.ingress_length(MODEL), "all are accepted")
+    provoked(lambda: not fleet.ingress_length(MODEL), "all are accepted")
     stage.fault("maxmemory")
     stage.arena.config("maxmemory", 1)
     stage.load.submit(1)
@@ -172,14 +177,14 @@ def disk_full(stage):
     """The server cannot save and refuses all writes for longer than a lease."""
     arena, living = stage.arena, stage.arena.living()
     stage.load.submit(_BURST, switch=LONG_WORK)
-    until(lambda: not arena.fleet.ingress_length(MODEL), "all are accepted")
+    provoked(lambda: not arena.fleet.ingress_length(MODEL), "all are accepted")
     # A folder in the place of the snapshot: it cannot be replaced, whoever the server runs as.
     blocked = arena.server.folder / "dump.rdb"
     blocked.mkdir()
     stage.fault("MISCONF")
     arena.config("save", "3600 1")
     arena.fleet.server.bgsave()
-    until(lambda: _save_status(arena) == "err", "saving has failed")
+    provoked(lambda: _save_status(arena) == "err", "saving has failed")
     stage.load.submit(1)
     assert stage.load.refused == 1, "the server took an entry although it cannot save"
     stage.load.pause(STALL_MS / 1000)

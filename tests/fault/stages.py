@@ -8,7 +8,11 @@ from time import monotonic
 from .arena import Arena, keep_logs
 from .checker import check
 from .history import read_histories
+from .provoking import NotPlayedError
 from .report import RunResult
+
+# A run that could not be played is played again, so many times in all.
+ATTEMPTS_MAX = 3
 
 
 def play_all(runs, server, folder, arenas, tell):
@@ -54,14 +58,17 @@ class Players:
         try:
             while self.failure is None:
                 run = self._left.get_nowait()
-                arena = arena or Arena(self._server, self._folder / f"arena-{next(self._numbers)}")
-                result = self._play_one(arena, run)
+                for attempt in range(1, ATTEMPTS_MAX + 1):
+                    arena = arena or self._fresh_arena()
+                    result = self._play_one(arena, run, attempt)
+                    if result.broken:
+                        arena.close()
+                        arena = None
+                    if result.was_played:
+                        break
                 with self._lock:
                     self.results.append(result)
                     self._tell(result)
-                if result.broken:
-                    arena.close()
-                    arena = None
         except queue.Empty:
             return
         except BaseException as error:  # noqa: BLE001 - raised by whoever waits for this thread
@@ -70,10 +77,13 @@ class Players:
             if arena is not None:
                 arena.close()
 
-    def _play_one(self, arena, run):
-        folder = self._folder / run.name
+    def _fresh_arena(self):
+        return Arena(self._server, self._folder / f"arena-{next(self._numbers)}")
+
+    def _play_one(self, arena, run, attempt):
+        folder = self._folder / (run.name if attempt == 1 else f"{run.name}-{attempt}")
         began_s = monotonic()
-        broken = ""
+        broken, is_provoked = "", True
         try:
             if arena.fleet is None:
                 # One at a time: Python 3.11 cannot parse in two threads at once (gh-106905).
@@ -85,6 +95,7 @@ class Players:
             arena.mend()
         except Exception as error:  # noqa: BLE001 - told and counted as the failure of this run
             broken = f"{type(error).__name__}: {error}"[:600]
+            is_provoked = not isinstance(error, NotPlayedError)
             folder.mkdir(parents=True, exist_ok=True)
         if arena.fleet is not None:
             keep_logs(arena, folder)
@@ -94,4 +105,5 @@ class Players:
             duration_s=monotonic() - began_s,
             folder=folder,
             broken=broken,
+            is_provoked=is_provoked,
         )

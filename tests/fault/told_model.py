@@ -1,19 +1,29 @@
-"""The echo model, which tells in a history of every row that it begins with.
+"""The echo model, which notes in a history every row that it begins with, and waits at gates.
 
 Published as a file of its own; the device process imports it by no package.
 """
 
 import json
 import os
+import threading
+from pathlib import Path
 from time import monotonic
 
 from batchfleet.models.runtimes.echo import Echo
 
 MANIFEST = {"parameters": {"faults": True}}
+GATE = "gate="
+# Below the limit of `predict`: a gate that nobody opens must not end the process.
+_GATE_TIMEOUT_S = 8.0
+_LOOK_S = 0.01
 
 
 class Told(Echo):
-    """A row's text ends in ` id=<request>`; a row without it (a warm-up) is not told of."""
+    """A row's text ends in ` id=<request>`; a row without it (a warm-up) leaves no line.
+
+    A text that begins with `gate=<path>` is answered once a file lies there: whoever has seen its
+    line in the history knows that it is being run, until he makes that file.
+    """
 
     def load(self, context):
         super().load(context)
@@ -26,7 +36,17 @@ class Told(Echo):
             _, marked, request_id = row["text"].rpartition(" id=")
             if marked:
                 os.write(self._history, _line(request_id))
+        for row in rows:
+            if row["text"].startswith(GATE):
+                _wait_at(Path(row["text"].removeprefix(GATE).rpartition(" id=")[0]))
         return super().predict(rows, context)
+
+
+def _wait_at(gate):
+    give_up = monotonic() + _GATE_TIMEOUT_S
+    pause = threading.Event()
+    while not gate.exists() and monotonic() < give_up:
+        pause.wait(_LOOK_S)
 
 
 def _line(request_id):

@@ -13,12 +13,13 @@ import orjson
 import torch
 from encoders import open_store, publish_encoders
 
+from batchfleet.consumer.device.inputs import RequestInputs
+from batchfleet.consumer.device.lanes import OpenRequest, take_all
 from batchfleet.consumer.device.loading import OpeningOptions, load_lane
 from batchfleet.consumer.device.opening import store_opener
-from batchfleet.consumer.device.preparing import prepare_rows
-from batchfleet.consumer.device.running import Batch, outputs_of
+from batchfleet.consumer.device.preparing import prepare_inputs
+from batchfleet.consumer.device.running import batch_of, outputs_of
 from batchfleet.consumer.protocol import Load
-from batchfleet.models.model import Row
 from batchfleet.models.store import Store
 from batchfleet.ops.cli.connecting import connected
 from batchfleet.ops.deployment import deploy
@@ -50,14 +51,26 @@ class Encoder:
 
     def prepared(self, texts):
         """What predict gets for each text, and its length."""
-        rows = [Row({"text": text}, truncate="end") for text in texts]
-        values, lengths, _ = prepare_rows(self.lane, rows)
-        return values, lengths
+        request = prepare_inputs(self.lane, RequestInputs({"text": texts}, len(texts), None, "end"))
+        return request.values, request.lengths
 
     def predict(self, values, lengths):
         """Vectors of one batch; the device is done with it when this returns."""
-        batch = Batch(number=0, values=values, lengths=lengths, parameters={})
-        outputs = outputs_of(self.lane, batch)
+        count = len(values)
+        request = OpenRequest(
+            number=0,
+            lane=self.lane.number,
+            accept="",
+            wanted=(),
+            inputs=RequestInputs({}, count, None, "end"),
+            values=list(values),
+            lengths=list(lengths),
+            kinds=[0] * count,
+            truncated_tokens=0,
+            outputs=[None] * count,
+            missing=count,
+        )
+        outputs = outputs_of(self.lane, batch_of(0, take_all([request])))
         return np.stack([output["embedding"] for output in outputs])
 
 

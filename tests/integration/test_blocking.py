@@ -66,16 +66,60 @@ def test_what_cannot_be_packed_harms_nobody(executor):
     assert executor.run(echo("fine")) == b"fine"
 
 
-def test_a_broken_connection_is_reported_once_and_made_anew(executor, server):
+def connections(server):
+    return [entry for entry in server.client_list() if entry["name"] == "test-blocking"]
+
+
+def cut(server):
+    for entry in connections(server):
+        server.client_kill_filter(_id=entry["id"])
+
+
+def test_a_connection_that_breaks_under_a_command_is_reported_once_and_made_anew(executor, server):
     executor.run(fleet.ping())
-    for entry in server.client_list():
-        if entry["name"] == "test-blocking":
-            server.client_kill_filter(_id=entry["id"])
+
+    def cut_when_blocked():
+        while not any("b" in entry["flags"] for entry in connections(server)):
+            pass
+        cut(server)
+
+    cutter = threading.Thread(target=cut_when_blocked)
+    cutter.start()
     with pytest.raises(UnreachableError):
-        executor.run(echo("lost"))
+        executor.run(plain(as_is, "BLPOP", "nothing-there", 10))
+    cutter.join(10)
     assert executor.run(echo("again")) == b"again"
     executor.close()
     assert executor.run(echo("anew")) == b"anew"
+
+
+def test_a_connection_that_was_cut_while_idle_is_no_event(executor, server):
+    for round_ in range(3):
+        assert executor.run(echo(str(round_))) == str(round_).encode()
+        cut(server)
+    assert executor.run_all([echo("a"), echo("b")]) == [b"a", b"b"]
+    assert len(connections(server)) == 1
+
+
+def test_a_server_that_has_gone_meanwhile_is_reported():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve_one():
+            peer, _ = listener.accept()
+            with peer:
+                while b"ECHO" not in (chunk := peer.recv(65536)):
+                    peer.sendall(b"+OK\r\n" * chunk.count(b"*"))
+                listener.close()
+                peer.sendall(b"+hello\r\n")
+
+        peer = threading.Thread(target=serve_one)
+        peer.start()
+        url = f"redis://127.0.0.1:{listener.getsockname()[1]}"
+        with BlockingExecutor(url, "test") as executor:
+            assert executor.run(echo("hello")) == b"hello"
+            peer.join(10)
+            with pytest.raises(UnreachableError):
+                executor.run(echo("anybody"))
 
 
 def test_a_silent_server_counts_as_broken(url):

@@ -41,7 +41,8 @@ def run_script(redis_url, namespace, text):
     script = f"""
 import os, sys
 from batchfleet import Client
-client = Client({redis_url!r}, namespace={namespace!r}, tenant="default")
+url, namespace = {redis_url!r}, {namespace!r}
+client = Client(url, namespace=namespace, tenant="default")
 {text}
 """
     command = [sys.executable, "-W", "error", "-c", script]
@@ -166,3 +167,45 @@ with Client({redis_url!r}, namespace={namespace!r}, tenant="default") as client:
         os.kill(process.pid, signal.SIGINT)
         said, complaints = process.communicate(timeout=PATIENCE_S)
     assert (said.split(), complaints) == ([b"None", b"0"], b"")
+
+
+HALF_READ = {
+    "until the process ends": "answers = client.map('m', texts)\nprint(next(answers).text)",
+    "and the client closed": (
+        "answers = client.map('m', texts)\nprint(next(answers).text)\nclient.close()\ndel answers"
+    ),
+    "and closed after the client": (
+        "answers = client.map('m', texts)\nprint(next(answers).text)\n"
+        "client.close()\nanswers.close()"
+    ),
+    "in a loop that is left": "for one in client.map('m', texts):\n    print(one.text)\n    break",
+    "in a ring of references": (
+        "kept = [client.map('m', texts)]\nkept.append(kept)\nprint(next(kept[0]).text)"
+    ),
+    "on both sides of a fork": (
+        "answers = client.map('m', texts)\nfirst = next(answers).text\n"
+        "child = os.fork()\n"
+        "if not child:\n    del answers\n    sys.exit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0\nprint(first)"
+    ),
+    "by an asyncio client": (
+        "import asyncio\nfrom batchfleet import AsyncClient\n"
+        "async def main():\n    other = AsyncClient(url, namespace=namespace)\n"
+        "    answers = other.map('m', texts)\n    print((await anext(answers)).text)\n"
+        "    await other.close()\n"
+        "asyncio.run(main())"
+    ),
+    "by a thread": (
+        "import threading\nkept = []\n"
+        "def read():\n    kept.append(client.map('m', texts))\n    print(next(kept[0]).text)\n"
+        "thread = threading.Thread(target=read)\nthread.start()\nthread.join(20)"
+    ),
+}
+
+
+@pytest.mark.parametrize("how", HALF_READ)
+def test_a_map_that_is_half_read_ends_with_its_process_without_a_word(
+    redis_url, namespace, stub, how
+):
+    texts = "texts = (str(n) for n in range(1000))\n"
+    assert run_script(redis_url, namespace, texts + HALF_READ[how]) == ["0"]

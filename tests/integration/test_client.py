@@ -4,7 +4,6 @@ import asyncio
 import gc
 import json
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from support.stub_fleet import StubFleet, deploy_model
 
 from batchfleet.broker import requests
 from batchfleet.broker.blocking import BlockingExecutor
-from batchfleet.broker.embedded import EmbeddedServer, embedded_options, free_port
+from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, free_port
 from batchfleet.broker.errors import DeniedError, UnreachableError
 from batchfleet.producer.async_client import AsyncClient
 from batchfleet.producer.errors import ClientClosedError, WaitTimeoutError
@@ -310,8 +309,10 @@ async def test_answered_requests_leave_no_cycles(client, stub):
         gc.enable()
 
 
-async def test_requests_outlast_a_restart_of_the_server(tmp_path):
-    options = replace(embedded_options(port=free_port(), folder=tmp_path), append_only=True)
+async def test_requests_outlast_a_restart_of_the_server(server_program, tmp_path):
+    options = ServerOptions(
+        program=server_program, port=free_port(), folder=tmp_path, append_only=True
+    )
     restarted = EmbeddedServer(options)
     restarted.start()
     try:

@@ -17,5 +17,6 @@ def test_a_run_is_played_and_judged():
     line = json.loads(done.stdout.splitlines()[-1])
     assert line["runs"] == 1
     assert line["requests"] >= 8
-    faults = ("lost", "duplicate_answers", "wrong", "late", "failed_runs")
+    faults = ("lost", "duplicate_answers", "wrong", "late")
     assert {name: line[name] for name in faults} == dict.fromkeys(faults, 0)
+    assert (line["failed"], line["not_played"]) == ([], [])

@@ -110,6 +110,7 @@ def test_only_the_culprit_of_a_crash_fails(fleet, stage):
     assert fleet.ask(MODEL).status == "ok"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["preprocess", "predict", "postprocess"])
 def test_only_the_culprit_of_a_hang_fails(fleet, stage):
     draft = draft_of(
@@ -145,6 +146,7 @@ def test_a_model_that_runs_out_of_memory_fails_alone(fleet):
     assert second.error["retryable"]
 
 
+@pytest.mark.slow
 def test_a_device_process_that_dies_again_and_again_keeps_answering(fleet):
     (worker,) = started(fleet, draft_of("echo", MODEL))
     for _ in range(2):

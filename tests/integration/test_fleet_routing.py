@@ -7,6 +7,7 @@ import pytest
 from support.fleet import draft_of, limits, running_fleet, until
 
 from batchfleet.broker import requests
+from batchfleet.ops import deployment
 
 MODEL = "m"
 
@@ -94,6 +95,7 @@ def test_requests_that_came_before_the_worker_wait_for_it(fleet):
     check_all_answered_once(fleet, ids)
 
 
+@pytest.mark.slow
 def test_everything_is_answered_although_connections_are_cut(fleet):
     router, worker = start(fleet, "router", "consumer")
     ids = []
@@ -176,3 +178,48 @@ def test_buckets_that_are_changed_drain(fleet):
     assert not fleet.server.hexists(fleet.keys("b").deploy, "draining:1")
     fleet.operator_sets("b", buckets=None)
     until(lambda: fleet.ask("b", "x" * 100).receipt["bucket"] == 32, "the old buckets are back")
+
+
+HOUR_MS = 3_600_000
+
+
+def test_a_reply_lives_as_its_caller_asked_however_the_request_ends(fleet):
+    start(fleet, "router")
+    keys, asked = fleet.keys(MODEL), {"result_ttl_ms": str(HOUR_MS)}
+    late = fleet.submit(MODEL, timeout_ms="300", **asked)
+    delayed = fleet.submit(MODEL, delay_ms=str(HOUR_MS), **asked)
+    until(lambda: fleet.server.zscore(keys.due, f"default:{delayed}"), "it is open")
+    cancelled = {"id": delayed, "cancel": "1"}
+    fleet.server.xadd(keys.ingress("default"), cancelled)
+    replies = fleet.replies(MODEL, [late, delayed])
+    assert [reply.status for reply in replies] == ["deadline_exceeded", "cancelled"]
+    for name in (late, delayed):
+        lives_ms = [fleet.server.pttl(key("default", name)) for key in (keys.reply, keys.tombstone)]
+        assert HOUR_MS - 60_000 < lives_ms[0] <= HOUR_MS < lives_ms[1]
+    assert not fleet.server.exists(keys.ttl)
+
+
+@pytest.mark.parametrize("is_dead", [True, False], ids=["dead", "frozen"])
+def test_a_model_leaves_nothing_that_stays_whatever_became_of_its_worker(fleet, is_dead):
+    (worker,) = start(fleet, "consumer")
+    start(fleet, "router")
+    fleet.wait_served(MODEL)
+    assert fleet.ask(MODEL).status == "ok"
+    worker.signal(signal.SIGKILL if is_dead else signal.SIGSTOP)
+    keys = fleet.keys(MODEL)
+    fleet.submit(MODEL, delay_ms=str(HOUR_MS), result_ttl_ms=str(HOUR_MS))
+    waiting = fleet.submit(MODEL)
+    until(lambda: fleet.server.zscore(keys.due, f"default:{waiting}"), "it is open")
+    assert deployment.undeploy(fleet.operator, MODEL, forced=True) == 2
+    assert lasting(fleet) == set()
+    if not is_dead:
+        beats = fleet.server.zscore(keys.workers, fleet.server.zrange(keys.workers, 0, 0)[0])
+        worker.signal(signal.SIGCONT)
+        until(lambda: not fleet.server.exists(keys.workers), f"it has gone, after {beats} beats")
+        assert lasting(fleet) == set()
+
+
+def lasting(fleet):
+    """Keys of the model without an end."""
+    found = fleet.server.scan_iter(f"{fleet.keys(MODEL).prefix}*", count=1000)
+    return {key for key in found if fleet.server.pttl(key) == -1}

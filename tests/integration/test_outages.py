@@ -21,6 +21,7 @@ from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, free_port
 from batchfleet.consumer.intake import BELL_TIMEOUT_S
 from batchfleet.wire.keys import DEFAULT_TENANT
 
+pytestmark = pytest.mark.slow
 MODEL = "m"
 BACK_S = 5.0
 
@@ -158,6 +159,20 @@ def test_connections_killed_three_times_in_a_row_are_made_anew(fleet):
     assert monotonic() - began < 10
     assert all(len(fleet.items(MODEL, request)) == 1 for request in ids)
     assert max(lines_of(router), lines_of(worker)) <= 20
+
+
+def test_idle_connections_that_the_server_closes_are_no_event(fleet):
+    """`timeout 1`: whoever says nothing for a second is cut, and comes back without a word."""
+    router, (worker,) = started(fleet)
+    lines = [lines_of(program) for program in (router, worker)]
+    for _ in range(2):
+        assert fleet.ask(MODEL).status == "ok"
+        fleet.server.config_set("timeout", 0)
+        before = len(fleet.server.client_list())
+        fleet.server.config_set("timeout", 1)
+        until(lambda before=before: len(fleet.server.client_list()) < before - 1, "some are cut")
+    assert fleet.ask(MODEL).status == "ok"
+    assert [lines_of(program) for program in (router, worker)] == lines
 
 
 # Connections that break in worse ways, behind a proxy.

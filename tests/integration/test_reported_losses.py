@@ -5,9 +5,7 @@
 
 import pytest
 from support.fleet import check_all_ok, draft_of, running_fleet, until
-from support.server import ServerAddress
-
-from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, find_server
+from support.server import ServerAddress, private_server
 
 MODEL = "m"
 FAST = {"lease_ms": 600, "beat_ms": 200, "recover_ms": 200}
@@ -18,10 +16,8 @@ LOG_LINES_MAX = 20
 @pytest.fixture(scope="module")
 def own_server():
     """A server that these tests alone may flush."""
-    server = EmbeddedServer(ServerOptions(program=find_server()))
-    server.start()
-    yield ServerAddress(url=server.url, socket_url=server.socket_url, pid=server.pid)
-    server.stop()
+    with private_server() as server:
+        yield ServerAddress(url=server.url, socket_url=server.socket_url, pid=server.pid)
 
 
 @pytest.fixture(scope="module")

@@ -4,20 +4,21 @@ import re
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 
 import pytest
 import redis
 from support.broker_wire import cluster_node
 from support.fleet import until
-from support.server import KINDS, program_of
+from support.server import KINDS, private_server
 
 from batchfleet.broker import fleet, requests
 from batchfleet.broker.blocking import BlockingExecutor
 from batchfleet.broker.commands import as_is, plain
-from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, free_port
+from batchfleet.broker.embedded import free_port
 from batchfleet.broker.errors import CODES, DeniedError, MovedError, RefusedError
+from batchfleet.wire.deployment import Stamp
 from batchfleet.wire.errors import Remedy
 from batchfleet.wire.keys import ModelKeys
 
@@ -25,16 +26,6 @@ KEYS = ModelKeys("e", "m")
 WRITE = requests.store_blob(KEYS, "default", "a", b"x", 60_000)
 READ = requests.open_requests(KEYS)
 TIMEOUT_S = 20.0
-
-
-@contextmanager
-def private_server(program, folder):
-    server = EmbeddedServer(ServerOptions(program=program, port=free_port(), folder=folder))
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
 
 
 class Bench:
@@ -71,7 +62,7 @@ def bench(request, tmp_path):
     folder = tmp_path / "server"
     folder.mkdir()
     with (
-        private_server(program_of(request.param), folder) as server,
+        private_server(request.param, folder) as server,
         closing(Bench(server.url, folder)) as found,
     ):
         yield found
@@ -80,7 +71,7 @@ def bench(request, tmp_path):
 def test_a_full_server(bench):
     bench.configure(maxmemory="1")
     assert bench.refusal_of(WRITE).code == "OOM"
-    assert bench.refusal_of(requests.accept(KEYS, KEYS.ingress("t"), 1, [])).code == "OOM"
+    assert bench.refusal_of(requests.accept(KEYS, KEYS.ingress("t"), Stamp(), 1, [])).code == "OOM"
     assert bench.executor.run(READ) == 0
     bench.configure(maxmemory="0")
     bench.executor.run(WRITE)
@@ -99,7 +90,9 @@ def test_a_full_disk(bench):
     assert bench.executor.run(READ) == 0
     bench.configure(stop_writes_on_bgsave_error="no")
     bench.executor.run(WRITE)
-    bench.folder.mkdir()  # for the fixture's end
+    # For the fixture's end: a server that cannot save does not stop in good order.
+    bench.configure(save="")
+    bench.folder.mkdir()
 
 
 def test_a_server_without_the_replicas_that_it_wants(bench):

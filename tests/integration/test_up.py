@@ -78,6 +78,7 @@ def echo_fleet(up, store_path):
     return up()
 
 
+@pytest.mark.slow
 def test_up_serves_what_is_in_the_store_until_it_is_asked_to_stop(echo_fleet):
     assert echo_fleet.facts["models"] == ["echo", "noop"]
     assert (echo_fleet.facts["namespace"], len(echo_fleet.facts["pids"]["consumers"])) == ("bf", 1)

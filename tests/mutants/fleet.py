@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant, on_server, on_twin
 
 REQUESTS, TAKE, RECOVERY = "test_broker_requests", "test_broker_take", "test_broker_recovery"
+RECORDS_ON = "test_interleavings_records"
 INTERLEAVINGS, LATER_ON = "test_interleavings", "test_interleavings_later"
 
 WORKERS = [
@@ -34,7 +35,7 @@ WORKERS = [
         name="take does not ring again",
         breaks="what is left over wakes another worker",
         path="broker/lua/take.lua",
-        before="  if length == 0 then redis.call('RPUSH', KEYS[3], '1') end\n",
+        before="if room <= 0 or bytes <= 0 then ring(KEYS[3]) end\n",
         after="",
         tests=on_server(TAKE, "test_the_bell_is_rung_again_when_room_runs_out"),
     ),
@@ -107,10 +108,57 @@ WORKERS = [
     Mutant(
         name="a group made at the end of its stream",
         breaks="what came before the group is read",
-        path="broker/lua/deploy.lua",
-        before="KEYS[i], group, '0', 'MKSTREAM'",
-        after="KEYS[i], group, '$', 'MKSTREAM'",
+        path="broker/lua/parts/streams.lua",
+        before="stream, group, '0', 'MKSTREAM'",
+        after="stream, group, '$', 'MKSTREAM'",
         tests=on_server(INTERLEAVINGS, "test_what_lay_there_before_its_group_is_handed_out"),
+    ),
+]
+
+RECORDS = [
+    Mutant(
+        name="accept by an old record",
+        breaks="a router that was frozen accepts and refuses nothing by a record that is over",
+        path="broker/lua/accept.lua",
+        before="(record[2] or '0') ~= ARGV[6] or (record[3] or '') ~= ARGV[7] then",
+        after="false then",
+        tests=on_server(RECORDS_ON, "test_a_router_that_slept_through_a_pause_accepts_nothing"),
+    ),
+    Mutant(
+        name="accept looks at the epoch alone",
+        breaks="an epoch comes a second time after a model was taken out of service",
+        path="broker/lua/accept.lua",
+        before=" or (record[3] or '') ~= ARGV[7] then",
+        after=" then",
+        tests=on_server(
+            RECORDS_ON, "test_a_router_that_slept_through_a_redeployment_accepts_nothing"
+        ),
+    ),
+    Mutant(
+        name="take by an old record",
+        breaks="a worker that was frozen takes nothing that is on hold or another version's by now",
+        path="broker/lua/take.lua",
+        before="(record[2] or '0') ~= ARGV[5] or (record[3] or '') ~= ARGV[6] then",
+        after="false then",
+        tests=on_server(RECORDS_ON, "test_a_worker_that_slept_through_a_pause_takes_nothing"),
+    ),
+    Mutant(
+        name="recover by an old record",
+        breaks="a worker that was frozen takes nothing over by a record that is over",
+        path="broker/lua/recover.lua",
+        before="(record[2] or '0') ~= ARGV[4] or (record[3] or '') ~= ARGV[5] then",
+        after="false then",
+        tests=on_server(RECORDS_ON, "test_a_worker_that_slept_through_a_pause_takes_nothing_over"),
+    ),
+    Mutant(
+        name="promote by an old record",
+        breaks="nothing is placed where nobody reads any more",
+        path="broker/lua/promote.lua",
+        before="(record[2] or '0') ~= ARGV[1] or (record[3] or '') ~= ARGV[2] then",
+        after="false then",
+        tests=on_server(
+            RECORDS_ON, "test_a_router_that_slept_promotes_nothing_where_a_version_was_withdrawn"
+        ),
     ),
 ]
 
@@ -236,4 +284,4 @@ TWIN = [
     ),
 ]
 
-FLEET_MUTANTS = [*WORKERS, *LATER, *TWIN]
+FLEET_MUTANTS = [*WORKERS, *RECORDS, *LATER, *TWIN]

@@ -8,6 +8,7 @@ HEART = "tests/unit/consumer/test_heart.py"
 COST = "tests/unit/consumer/test_cost.py"
 VIEW = "tests/unit/router/test_view.py"
 PUMP = "tests/unit/router/test_pump.py"
+INTAKE = "tests/unit/consumer/test_intake.py"
 BATCHER = "tests/unit/consumer/test_batcher.py"
 
 PROGRAM_MUTANTS = [
@@ -96,6 +97,22 @@ PROGRAM_MUTANTS = [
         before="            while after is not None:\n",
         after="            if after is not None:\n",
         tests=(f"{PUMP}::test_what_a_dead_router_had_read_is_found_behind_what_is_fresh",),
+    ),
+    Mutant(
+        name="what is left for lack of a record is forgotten",
+        breaks="an entry that met no record waits for it",
+        path="router/pump.py",
+        before="        if not self._step.handle(self._tenant_of[stream], entries):\n",
+        after="        if self._step.handle(self._tenant_of[stream], entries) is None:\n",
+        tests=(f"{PUMP}::test_entries_of_a_model_whose_record_is_gone_wait_for_it",),
+    ),
+    Mutant(
+        name="an old record is no reason to read it again",
+        breaks="a worker takes nothing before its keeper has read the record again",
+        path="consumer/intake.py",
+        before="            self._desk.reread(self._keys.model, offer.stamp)\n",
+        after="",
+        tests=(f"{INTAKE}::test_by_an_old_record_nothing_is_taken_before_it_was_read_again",),
     ),
     Mutant(
         name="suspects run beside others",

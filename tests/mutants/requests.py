@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant, on_server
 
 REQUESTS, TAKE, INTERLEAVINGS = "test_broker_requests", "test_broker_take", "test_interleavings"
+TTLS, NUMBERS = "test_broker_ttl", "test_broker_numbers"
 READ_AS_TEXT = "tests/unit/broker/test_scripts.py"
 
 FINISH = [
@@ -28,8 +29,8 @@ FINISH = [
         path="broker/lua/finish.lua",
         before="    outcomes[i] = answer(i, a, KEYS[k], KEYS[k + 1])\n",
         after="    if s > 0 then\n"
-        "      redis.call('XACK', KEYS[3 + s], 'worker', ARGV[a + 1])\n"
-        "      redis.call('XDEL', KEYS[3 + s], ARGV[a + 1])\n"
+        "      redis.call('XACK', KEYS[4 + s], 'worker', ARGV[a + 1])\n"
+        "      redis.call('XDEL', KEYS[4 + s], ARGV[a + 1])\n"
         "    end\n"
         "    outcomes[i] = answer(i, a, KEYS[k], KEYS[k + 1])\n",
         tests=on_server(INTERLEAVINGS, "test_a_finish_that_fails_has_ended_no_entry"),
@@ -38,7 +39,7 @@ FINISH = [
         name="no TTL on the reply",
         breaks="every key ends",
         path="broker/lua/finish.lua",
-        before="  redis.call('PEXPIRE', reply, ARGV[a + 4])\n",
+        before="  redis.call('PEXPIRE', reply, string.format('%d', ttl))\n",
         after="",
         tests=on_server(REQUESTS, "test_an_answer_and_its_tombstone_live_as_long_as_was_asked"),
     ),
@@ -46,7 +47,7 @@ FINISH = [
         name="no TTL on the tombstone",
         breaks="every key ends",
         path="broker/lua/finish.lua",
-        before="ARGV[a + 6], 'PX', ttl)",
+        before="ARGV[a + 6], 'PX', string.format('%d', remembered))",
         after="ARGV[a + 6])",
         tests=on_server(REQUESTS, "test_an_answer_and_its_tombstone_live_as_long_as_was_asked"),
     ),
@@ -54,7 +55,8 @@ FINISH = [
         name="no tombstone",
         breaks="a repeated id joins while it is remembered",
         path="broker/lua/finish.lua",
-        before="  redis.call('SET', tombstone, ARGV[a + 6], 'PX', ttl)\n",
+        before="  redis.call('SET', tombstone, ARGV[a + 6], 'PX', "
+        "string.format('%d', remembered))\n",
         after="",
         tests=on_server(REQUESTS, "test_a_late_copy_joins_the_finished_request"),
     ),
@@ -70,7 +72,7 @@ FINISH = [
         name="acknowledged and never deleted",
         breaks="finished work takes no memory",
         path="broker/lua/finish.lua",
-        before="  redis.call('XDEL', KEYS[3 + s], unpack(entries))\n",
+        before="  redis.call('XDEL', KEYS[4 + s], unpack(entries))\n",
         after="",
         tests=on_server(REQUESTS, "test_an_expired_request_is_not_answered_by_its_worker"),
     ),
@@ -91,6 +93,38 @@ FINISH = [
         tests=on_server(
             "test_broker_foreign_keys",
             "test_a_journal_of_a_foreign_kind_stops_no_answer_and_is_begun_anew",
+        ),
+    ),
+    Mutant(
+        name="who has no entry forgets what was asked",
+        breaks="a reply lives as its caller asked, however the request ends",
+        path="broker/lua/finish.lua",
+        before="  if not has_asked then return default end\n",
+        after="  if true then return default end\n",
+        tests=(
+            f"tests/contract/{TTLS}.py::test_a_request_that_is_parked_ends_with_it[session-30000]",
+        ),
+    ),
+    Mutant(
+        name="what was asked is never forgotten",
+        breaks="what is kept of requests is bounded by those that are open",
+        path="broker/lua/finish.lua",
+        before="  redis.call('HDEL', ttls, member)\n",
+        after="",
+        tests=(
+            f"tests/contract/{TTLS}.py::"
+            "test_a_request_that_waits_ends_with_the_ttl_that_was_asked_for[session-30000]",
+        ),
+    ),
+    Mutant(
+        name="the memory of an id does not follow its reply",
+        breaks="an id is remembered for longer than its reply lives",
+        path="broker/lua/finish.lua",
+        before="  remembered = remembered - default + ttl\n",
+        after="",
+        tests=(
+            f"tests/contract/{TTLS}.py::"
+            "test_a_request_that_waits_ends_with_the_ttl_that_was_asked_for[session-3600000]",
         ),
     ),
     Mutant(
@@ -215,7 +249,7 @@ ACCEPT = [
         name="nobody rings the bell",
         breaks="an idle worker wakes at once",
         path="broker/lua/accept.lua",
-        before="  if start <= now then ring(bell) end\n",
+        before="  if start <= now then ring_once(bell) end\n",
         after="",
         tests=on_server(TAKE, "test_the_bell_is_rung_again_when_room_runs_out"),
     ),
@@ -239,4 +273,52 @@ ACCEPT = [
     ),
 ]
 
-REQUEST_MUTANTS = [*FINISH, *ACCEPT]
+FIRST_WRITES = [
+    Mutant(
+        name="numbers as Lua reads them",
+        breaks="a number of a foreign hand is whole and in its range",
+        path="broker/lua/parts/whole.lua",
+        before="not string.find(text, '^%d+$')",
+        after="not tonumber(text)",
+        tests=(
+            f"tests/contract/{NUMBERS}.py::test_a_ttl_of_a_foreign_hand_is_brought_into_its_range"
+            "[session-1E9]",
+        ),
+    ),
+    Mutant(
+        name="promotion finds a foreign key when it is half done",
+        breaks="a script that fails has written nothing",
+        path="broker/lua/promote.lua",
+        before="redis.call('ZCARD', later)\n",
+        after="",
+        tests=(
+            "tests/contract/test_script_keys.py::"
+            "test_a_script_that_meets_a_foreign_key_writes_nothing_or_is_done[session-promote-text]",
+        ),
+    ),
+    Mutant(
+        name="a worker joins what was undeployed",
+        breaks="no key outlives its model",
+        path="broker/lua/join.lua",
+        before="if redis.call('EXISTS', KEYS[4]) == 0 then return 0 end\n",
+        after="",
+        tests=(
+            "tests/contract/test_script_keys.py::"
+            "test_a_script_that_comes_after_its_model_is_gone_makes_nothing_that_stays"
+            "[session-join-at_once]",
+        ),
+    ),
+    Mutant(
+        name="all at once",
+        breaks="a script never fails after its first write",
+        path="broker/lua/parts/portions.lua",
+        before="from, math.min(from + 999, last)",
+        after="from, last",
+        tests=on_server(
+            "test_script_keys",
+            "test_a_model_of_many_tenants_is_deployed_mended_and_undeployed",
+        ),
+    ),
+]
+
+REQUEST_MUTANTS = [*FINISH, *ACCEPT, *FIRST_WRITES]

@@ -202,7 +202,10 @@ class SimulatedDevice:
         return Failure(request.number, kind.code, "as the input asked for", [])
 
     def _prepared(self, requests):
-        return [PreparedItem(one.number, one.lengths, 0, 0.5) for one in requests]
+        return [
+            PreparedItem(one.number, one.lengths, 0, 0.5, [0] * len(one.lengths))
+            for one in requests
+        ]
 
     def _prepare(self, items):
         taken, failures = self._take_in(items)

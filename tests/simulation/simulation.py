@@ -181,6 +181,20 @@ class Simulation:
         self._set_intake(intake)
         self.world.after(self.world.chance.uniform(500, 5_000), lambda: self._set_intake("open"))
 
+    def freeze_over_pause(self):
+        """A program sleeps while the model is paused, perhaps served again, and deployed anew."""
+        self.freeze()
+        self.pause()
+        if self.world.chance.random() < 0.5:
+            self.redeploy()
+
+    def redeploy(self):
+        record = self.options.record
+        streams = fleet.queue_streams(KEYS, record)
+        self.world.tell("server", "deployed anew")
+        nonce = f"sim-{self.world.now_ms}"
+        self.server.twin.ask(fleet.deploy(KEYS, record, streams, nonce, [TENANT]), lambda _: None)
+
     def _set_intake(self, intake):
         change = {"intake": intake.encode()}
         self.server.twin.ask(fleet.configure(KEYS, change, (), intake), lambda _: None)
@@ -257,6 +271,9 @@ _FAULTS = (
     Simulation.server_stalled,
     Simulation.memory_full,
     Simulation.pause,
+    Simulation.freeze_over_pause,
+    Simulation.freeze_over_pause,
+    Simulation.redeploy,
     Simulation.join,
     Simulation.join,
     Simulation.join_router,

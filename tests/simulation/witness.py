@@ -8,7 +8,7 @@ from math import inf
 
 from batchfleet.broker import fleet
 from batchfleet.broker.errors import RefusedError
-from batchfleet.broker.memory.database import SortedSet
+from batchfleet.broker.memory.database import Hash, SortedSet
 from batchfleet.broker.memory.server import as_sent
 from batchfleet.broker.memory.streams import Stream
 from batchfleet.wire.errors import ErrorKind
@@ -77,6 +77,7 @@ class Witness:
             "retry": self._after_retry,
             "join": self._after_beat,
             "beat": self._after_beat,
+            "recover": self._after_recover,
             "bury": self._after_bury,
             "leave": self._after_leave,
         }
@@ -113,6 +114,10 @@ class Witness:
         names = [*self._streams, KEYS.ingress(TENANT).encode(), KEYS.parked.encode()]
         return {name: len(self._database.find(name, Stream) or ()) for name in names}
 
+    def intake(self):
+        """What the deploy record says of the model's intake."""
+        return (self._database.find(KEYS.deploy.encode(), Hash) or Hash()).get(b"intake")
+
     # Commands.
 
     def before(self, name):
@@ -141,6 +146,8 @@ class Witness:
         due = self.due()
         for one in due.keys() - self._open.keys():
             story = self._story(one)
+            if self.intake() == b"refuse":
+                self.violated(f"{story.id} was accepted by a record that is over")
             story.accepted += 1
             if story.accepted > 1:
                 self.violated(f"{story.id} was accepted twice")
@@ -153,10 +160,16 @@ class Witness:
     def _after_take(self, _process, args, raw):
         if args[0] not in self.living():
             self.violated(f"{args[0]} is not among the living and was handed work")
+        if raw and self.intake() == b"hold":
+            self.violated(f"{args[0]} was handed work that is on hold")
         for _, entries in raw:
             for _, fields in entries:
                 if fields[3] + b":" + fields[1] not in self._open:
                     self.violated(f"{fields[1]} is closed and was handed out")
+
+    def _after_recover(self, _process, args, raw):
+        if raw and self.intake() == b"hold":
+            self.violated(f"{args[0]} took over work that is on hold")
 
     def _after_finish(self, _process, args, raw):
         due = self.due()

@@ -109,7 +109,9 @@ class Player:
         if not self.entries:
             return None
         made = [self._item(item) for item in items]
-        command = requests.accept(self.wire.keys, self.wire.ingress, backlog, made)
+        command = requests.accept(
+            self.wire.keys, self.wire.ingress, self.wire.stamp(), backlog, made
+        )
         return self.wire.run(command)
 
     def _item(self, wanted):
@@ -142,7 +144,8 @@ class Player:
         streams = [
             self.wire.queue(bucket, priority) for priority in PRIORITIES for bucket in buckets
         ]
-        taken = self.wire.run(requests.take(self.wire.keys, worker, RECORD, streams, room))
+        stamp = self.wire.stamp()
+        taken = self.wire.run(requests.take(self.wire.keys, worker, stamp, RECORD, streams, room))
         for stream, entries in taken:
             self.works += [parse_work(stream, entry_id, flat) for entry_id, flat in entries]
         return [[stream, self._fields(stream, entries)] for stream, entries in taken]

@@ -1,21 +1,20 @@
 """The commands in the hands of a test, and the kinds of brokers that they must run on."""
 
-import shutil
 import subprocess
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import pytest
 import redis
 from support.fleet import until
+from support.server import KINDS, program_of
 
 from batchfleet.broker import fleet, later, requests
 from batchfleet.broker.commands import as_is, plain
-from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, find_server, free_port
+from batchfleet.broker.embedded import free_port
 from batchfleet.broker.interface import Broker, Executor
 from batchfleet.broker.requests import Accepted, AcceptItem, FinishItem
 from batchfleet.service.lifecycle import spawn
-from batchfleet.wire.deployment import Limits, VersionRecord
+from batchfleet.wire.deployment import Limits, Stamp, VersionRecord
 from batchfleet.wire.keys import ModelKeys
 from batchfleet.wire.request import Request
 from batchfleet.wire.work import parse_work, work_fields
@@ -33,7 +32,7 @@ def cluster_node(folder):
     """One server in cluster mode that owns every slot."""
     port = free_port()
     command = [
-        find_server(),
+        program_of(KINDS[0]),
         *("--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""),
         *("--cluster-enabled", "yes", "--cluster-port", str(free_port())),
         *("--cluster-config-file", str(folder / "nodes.conf")),
@@ -64,19 +63,6 @@ def _is_whole(client):
     return client.execute_command("CLUSTER INFO")["cluster_state"] == "ok"
 
 
-@contextmanager
-def redis7():
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip("no redis-server on the PATH")
-    server = EmbeddedServer(ServerOptions(program=program))
-    server.start()
-    try:
-        yield server.url
-    finally:
-        server.stop()
-
-
 @dataclass
 class Wire:
     """The commands in the hands of a test: what routers and workers do, one step at a time."""
@@ -103,6 +89,11 @@ class Wire:
     def ingress(self):
         return self.keys.ingress(TENANT)
 
+    def stamp(self):
+        """Of the deploy record in force; of none where the model is not deployed."""
+        found = self.run(fleet.deployment(self.keys))
+        return Stamp() if found is None else found.stamp
+
     def now_ms(self):
         return int(self.run(fleet.server_time()))
 
@@ -123,9 +114,11 @@ class Wire:
             "retries": None,
             "version": None,
             "inputs_at": None,
+            "result_ttl_ms": None,
         }
         values |= changes
-        named = {name: values[name] for name in ("rows", "retries", "version", "inputs_at")}
+        names = ("rows", "retries", "version", "inputs_at", "result_ttl_ms")
+        named = {name: values[name] for name in names}
         inputs = b"" if named["inputs_at"] else values["inputs"]
         request = Request(id=request_id, inputs=inputs, **named)
         refused = bool(values["refusal"])
@@ -141,10 +134,12 @@ class Wire:
             refusal=values["refusal"],
             inputs_at="" if refused else named["inputs_at"] or "",
             delay_ms=values["delay_ms"],
+            result_ttl_ms=values["result_ttl_ms"] or 0,
         )
 
-    def accept(self, *items, backlog=100):
-        return self.run(requests.accept(self.keys, self.ingress, backlog, items))[1]
+    def accept(self, *items, backlog=100, stamp=None):
+        stamp = stamp or self.stamp()
+        return self.run(requests.accept(self.keys, self.ingress, stamp, backlog, items))[1]
 
     def send(self, request_id, backlog=100, **changes):
         """Enter and accept one request; returns the outcome."""
@@ -159,10 +154,11 @@ class Wire:
         assert self.run(fleet.join(self.keys, worker, TTL_MS, {}))
         return worker
 
-    def take(self, worker="w1", room=100, streams=None):
+    def take(self, worker="w1", room=100, streams=None, stamp=None):
         """Take; returns work entries in the order given."""
         wanted = streams or fleet.queue_streams(self.keys, RECORD)
-        taken = self.run(requests.take(self.keys, worker, RECORD, wanted, room))
+        stamp = stamp or self.stamp()
+        taken = self.run(requests.take(self.keys, worker, stamp, RECORD, wanted, room))
         return [parse_work(stream, entry, flat) for stream, some in taken for entry, flat in some]
 
     def finish(self, worker, *items):
@@ -173,10 +169,10 @@ class Wire:
         for parked_id in parked_ids or self.ask("ZRANGE", self.keys.later, 0, -1):
             self.ask("ZADD", self.keys.later, "XX", 1, parked_id)
 
-    def promote(self, count=10):
+    def promote(self, count=10, stamp=None):
         """Move what is ripe, as a router does; returns ids and outcomes."""
         items = self.run(later.ripe(self.keys, count))
-        outcomes = self.run(later.promote(self.keys, items))
+        outcomes = self.run(later.promote(self.keys, stamp or self.stamp(), items))
         return [(item.request_id, outcome) for item, outcome in zip(items, outcomes, strict=True)]
 
     def parked(self):

@@ -24,6 +24,10 @@ def entry(name, *, rows=1, deadline_ms=60_000, parameters=None, inputs=b"{}"):
     )
 
 
+def prepared_item(number, lengths, kinds=None):
+    return PreparedItem(number, lengths, 0, 0.1, kinds or [0] * len(lengths))
+
+
 class Bench:
     """A core with one ready lane, and short words for what happens to it."""
 
@@ -44,7 +48,7 @@ class Bench:
         return self.core.plan(now_ms)
 
     def prepared(self, *lengths_by_request):
-        items = [PreparedItem(number, lengths, 0, 0.1) for number, lengths in lengths_by_request]
+        items = [prepared_item(number, lengths) for number, lengths in lengths_by_request]
         return self.core.receive(PreparedRows(items, []), 1.0)
 
     def done(self, run, answers=(), failures=(), prepared=()):

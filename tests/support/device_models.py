@@ -127,6 +127,54 @@ class Polished(Model):
         return {"upper": row.upper(), "size": len(row)}
 
 
+class Reusing(Model):
+    """Gives back each row from one buffer, of as many numbers a row as the parameters say."""
+
+    def load(self, context):
+        self.buffer = np.zeros(1 << 20)
+
+    def predict(self, rows, context):
+        size = context.parameters.get("size", 1)
+        buffer = self.buffer[: len(rows) * size].reshape(len(rows), size)
+        buffer[...] = np.stack([row["x"] for row in rows])[:, np.newaxis]
+        return list(buffer)
+
+
+class Polishing(Reusing):
+    """Waits with the first row that it postprocesses until the test lets it go."""
+
+    def postprocess(self, row):
+        if row[0] == 0:
+            wait_for(self.folder / "fifo")
+        return row
+
+    def load(self, context):
+        super().load(context)
+        self.folder = context.folder
+
+
+class Smearing(Model):
+    """Lets other threads run while its one buffer is filled, before and behind `predict`."""
+
+    def load(self, context):
+        self.before = np.zeros(1)
+        self.behind = np.zeros(1)
+
+    def preprocess(self, row):
+        return Prepared({"x": self.fill(self.before, row["x"])}, 1)
+
+    def predict(self, rows, context):
+        return [row["x"] for row in rows]
+
+    def postprocess(self, row):
+        return {"output": self.fill(self.behind, row)}
+
+    def fill(self, buffer, value):
+        buffer[...] = value
+        threading.Event().wait(0.001)  # slow, as work of this kind is
+        return buffer
+
+
 class Waiting(Model):
     """Predicts once the pipe named by a row has been opened by the test."""
 
@@ -171,7 +219,8 @@ class ColdFeet(Plain):
 MODELS = {
     kind.__name__.lower(): kind
     for kind in (
-        ColdFeet, Endless, Faulty, Growing, Picky, Plain, Polished, Stacked, Unloadable, Waiting,
+        ColdFeet, Endless, Faulty, Growing, Picky, Plain, Polished, Polishing, Reusing, Smearing,
+        Stacked, Unloadable, Waiting,
     )
 }  # fmt: skip
 

@@ -1,10 +1,15 @@
-"""The servers that tests run against, and how a test leaves nothing behind on them."""
+"""The servers that tests run against, and how a test leaves nothing behind on them.
+
+The only place that looks for a server program: a machine may lack any of them but the packaged one.
+"""
 
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
+import pytest
 import redis
 
 from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, find_server, free_port
@@ -28,15 +33,38 @@ class ServerAddress:
 
 
 def program_of(kind: str) -> str:
-    """The server program that `BATCHFLEET_TEST_SERVER` names."""
+    """The program of a kind of server.
+
+    Raises:
+        ValueError: there is no such kind.
+        FileNotFoundError: this machine has no such server.
+    """
     if kind not in KINDS:
         raise ValueError(f"BATCHFLEET_TEST_SERVER is {kind!r}; use one of {', '.join(KINDS)}")
-    if kind == "valkey9":
-        return find_server()
-    program = shutil.which("redis-server")
+    program = find_server() if kind == KINDS[0] else shutil.which("redis-server")
     if program is None:
-        raise FileNotFoundError("BATCHFLEET_TEST_SERVER=redis7 needs redis-server on the PATH")
+        raise FileNotFoundError(f"{kind} needs redis-server on the PATH")
     return program
+
+
+def program_or_skip(kind: str) -> str:
+    """The same for a test that also runs on machines without this server: it is skipped there."""
+    try:
+        return program_of(kind)
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+
+
+@contextmanager
+def private_server(kind: str = KINDS[0], folder: Path | None = None) -> Iterator[EmbeddedServer]:
+    """A server of a test's own, on socket and port; the test is skipped where there is none."""
+    options = ServerOptions(program=program_or_skip(kind), port=free_port(), folder=folder)
+    server = EmbeddedServer(options)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 @contextmanager

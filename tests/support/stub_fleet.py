@@ -12,7 +12,7 @@ from batchfleet.broker import fleet, requests
 from batchfleet.broker.blocking import BlockingExecutor
 from batchfleet.service.lifecycle import guarded_thread
 from batchfleet.wire.codec import JSON, decode_body, encode_body
-from batchfleet.wire.deployment import VersionRecord
+from batchfleet.wire.deployment import Stamp, VersionRecord
 from batchfleet.wire.errors import ErrorBody, ErrorKind
 from batchfleet.wire.keys import ModelKeys
 from batchfleet.wire.reply import Envelope, Receipt, Usage, encode_answer, encode_error
@@ -24,6 +24,7 @@ TENANT = "default"
 VERSION = "1"
 RECORD = VersionRecord(version=VERSION)
 _TTL_MS = 60_000
+_STAMP = Stamp(1, "n")
 
 
 def deploy_model(url, namespace, model, tenants=(TENANT,)):
@@ -86,7 +87,7 @@ class StubFleet:
         for _, entries in read:
             cancelled = {e: name for e, flat in entries if (name := cancelled_id(flat))}
             items = [self.accept_item(e, flat) for e, flat in entries if e not in cancelled]
-            executor.run(requests.accept(self.keys, stream, 100_000, items))
+            executor.run(requests.accept(self.keys, stream, _STAMP, 100_000, items))
             for entry_id, request_id in cancelled.items():
                 self.cancel(executor, request_id)
                 executor.run_all(requests.drop_ingress(stream, [entry_id]))
@@ -123,7 +124,9 @@ class StubFleet:
 
     def work(self, executor):
         """Answer what is waiting."""
-        taken = executor.run(requests.take(self.keys, self.worker, RECORD, [self.queue], 256))
+        taken = executor.run(
+            requests.take(self.keys, self.worker, _STAMP, RECORD, [self.queue], 256)
+        )
         works = [parse_work(s, i, flat) for s, entries in taken for i, flat in entries]
         items = [self.answer(self.with_inputs(executor, work)) for work in works]
         for batch in requests.split_finish(items):

@@ -27,7 +27,7 @@ def test_their_tests_exist():
     for mutant in MUTANTS:
         assert mutant.tests, mutant.name
         for node in mutant.tests:
-            path, name = re.fullmatch(r"([\w/]+\.py)::(\w+)(?:\[\w+\])?", node).groups()
+            path, name = re.fullmatch(r"([\w/]+\.py)::(\w+)(?:\[[\w-]+\])?", node).groups()
             tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
             assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 

@@ -1,4 +1,4 @@
-"""The table of reported faults: each is there once, and what it names exists."""
+"""The tables of reported faults: each is there once, and what it names exists."""
 
 import ast
 import re
@@ -6,10 +6,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from support.reported import OTHERS, STRANGERS, nodes_of, rows_of
 
 ROOT = Path(__file__).parents[2]
-TABLE = ROOT / "docs/decisions/0009-reported-faults.md"
-_ROW = re.compile(r"^\| ([ABP]\d+[a-z]?) \|")
 _NODE = re.compile(r"`([\w/]+\.py)::(\w+)`")
 # What a cell says where it names no test, or where its tests show a part of it only.
 _REASON = re.compile(r"(?:^|; )(?:cannot occur|later): \S+")
@@ -39,10 +38,22 @@ _RESULTS = (88, 89, 91, 92, 93)
 PEERS = [f"P{number}" for number in (*_DELIVERY, *_BATCHING, *_TIME_OUTS, *_RESULTS)]
 
 
+STRANGERS_ROWS = [
+    *("F1", "F2"),
+    *(f"B{number}" for number in (1, 2, 3, 4, 7, 8, 9, 13, 16, 17, 18)),
+    *(f"C{number}" for number in (7, 8, *range(13, 23))),
+    *(f"M{number}" for number in (1, 2, *range(8, 20))),
+]
+
+
 def rows():
-    """Id → its cells, the last of which says what holds the fault off."""
-    lines = TABLE.read_text(encoding="utf-8").splitlines()
-    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if _ROW.match(line)]
+    """The cells of each fault of others, the last of which says what holds it off."""
+    return rows_of(OTHERS, r"[ABP]\d+[a-z]?")
+
+
+def rows_of_strangers():
+    """The same of what strangers ran into."""
+    return rows_of(STRANGERS, r"[A-Z]\d+")
 
 
 def functions_of(path):
@@ -70,8 +81,17 @@ def test_reports_name_where_they_were_made():
     assert all(re.search(r"\w/[\w.-]+[#@]\w+", cells[1]) for cells in reported)
 
 
+def test_every_row_of_strangers_is_there_once_with_its_rule_and_two_tests():
+    """The case itself, and a sibling that was not reported."""
+    found = rows_of_strangers()
+    assert Counter(cells[0] for cells in found) == Counter(STRANGERS_ROWS)
+    assert all(len(cells) == 3 and cells[1] for cells in found)
+    assert [cells[0] for cells in found if len(nodes_of(cells[-1])) < 2] == []
+
+
 def test_every_named_test_exists():
-    named = {node for cells in rows() for node in _NODE.findall(cells[-1])}
+    tables = [*rows(), *rows_of_strangers()]
+    named = {node for cells in tables for node in nodes_of(cells[-1])}
     known = {path: functions_of(ROOT / "tests" / path) for path in {path for path, _ in named}}
     missing = sorted(f"{path}::{name}" for path, name in named if name not in known[path])
     assert not missing, "\n".join(missing)

@@ -38,6 +38,14 @@ CLOCK_AND_CHANCE = frozenset(
     {"time.time", "time.sleep", "asyncio.sleep", "random.", "os.environ", "os.getenv"}
 )
 
+SERVER_SEARCHES = frozenset(
+    {
+        "shutil.which",
+        "batchfleet.broker.embedded.find_server",
+        "batchfleet.broker.embedded.embedded_options",
+    }
+)
+
 # (file, finding) → reason. An entry that excuses nothing fails as well.
 ALLOWED = {
     ("consumer/core.py", "long file"): "one state machine: its halves would share all their state",
@@ -46,10 +54,12 @@ ALLOWED = {
     ("consumer/link.py", "os.environ"): "hands the environment to the process it starts",
     ("models/runtimes/faults.py", "time.sleep"): "stands for time that a model takes",
     ("producer/target.py", "os.environ"): "finds the server for a client that was told none",
+    ("ops/cli/__init__.py", "os.environ"): "NO_COLOR and TERM are the terminal's, not settings",
     ("ops/cli/options.py", "os.environ"): "hands the environment to load_settings",
     ("tests/conftest.py", "os.environ"): "reads which server to test on, and hides the rest",
     ("tests/mutants/__main__.py", "os.environ"): "hands the environment to the tests it starts",
     ("tests/unit/models/conftest.py", "os.environ"): "BATCHFLEET_TEST_STORE keeps models",
+    ("tests/unit/test_pickling.py", "import of pickle"): "tests what users' processes do",
     ("tests/unit/test_support.py", "os.environ"): "tests that conftest hid the rest",
 }
 
@@ -82,6 +92,16 @@ def test_time_chance_and_environment_have_owners():
         found
         for source in sources(*PACKAGE, *OTHER)
         for found in find_uses(source, CLOCK_AND_CHANCE)
+    )
+
+
+def test_one_place_of_the_tests_looks_for_server_programs():
+    """A machine may lack `redis-server`: every other test asks there, and is skipped or told."""
+    check_findings(
+        found
+        for source in sources("tests")
+        if source.path != "tests/support/server.py"
+        for found in find_uses(source, SERVER_SEARCHES)
     )
 
 

@@ -32,14 +32,16 @@ REPLIED = {
 GOOD = [SUBMITTED, COMPUTED, REPLIED]
 
 
-def result(lines, broken=""):
-    return RunResult(run="x", verdict=check(lines), duration_s=1.0, folder=Path("x"), broken=broken)
+def result(lines, broken="", **changes):
+    return RunResult(
+        run="x", verdict=check(lines), duration_s=1.0, folder=Path("x"), broken=broken, **changes
+    )
 
 
 def test_good_runs_are_summed_up_and_hold():
     line = summary([result(GOOD), result(GOOD)])
     assert line.pop("holds") is True
-    assert line.pop("failed_runs") == 0
+    assert (line.pop("failed"), line.pop("not_played")) == ([], [])
     assert line == {
         "runs": 2, "requests": 2, "lost": 0, "duplicate_answers": 0, "wrong": 0, "late": 0
     }  # fmt: skip
@@ -66,10 +68,20 @@ def test_a_run_at_fault_is_counted_and_shown(lines, broken, count):
     expected["requests"] = 1 + len({one["id"] for one in lines if one["event"] == "submitted"})
     assert {name: line[name] for name in expected} == expected
     assert not line["holds"]
-    assert line["failed_runs"] == 1
+    assert (line["failed"], line["not_played"]) == (["x"], [])
     console = Console(width=200, file=io.StringIO())
     console.print(table(results))
     assert "NO: " in console.file.getvalue()
+
+
+def test_a_run_that_was_not_played_is_told_apart_and_does_not_hold():
+    line = summary([result([SUBMITTED, COMPUTED, REPLIED], "no work", is_provoked=False)])
+    assert (line["holds"], line["failed"], line["not_played"]) == (False, [], ["x"])
+
+
+def test_what_its_history_shows_counts_although_it_was_not_played():
+    line = summary([result([SUBMITTED], "no work", is_provoked=False)])
+    assert (line["holds"], line["failed"], line["not_played"]) == (False, ["x"], [])
 
 
 def test_no_run_at_all_does_not_hold():

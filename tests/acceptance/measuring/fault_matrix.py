@@ -22,6 +22,8 @@ def fault_matrix(*, quick):
     line = finished.last_line
     return [
         equals("make fault: exit code", finished.exit_code, 0),
+        equals("… runs that failed", _names(line["failed"]), "none"),
+        equals("… runs that could not be played", _names(line["not_played"]), "none"),
         at_least("… runs", line["runs"], _RUNS_QUICK if quick else _RUNS),
         at_least("… requests in their histories", line["requests"], line["runs"]),
         # What the server's persistence does not promise is forgiven there, and printed.
@@ -30,3 +32,7 @@ def fault_matrix(*, quick):
         equals("… wrong answers", line["wrong"], 0),
         equals("… answers later than the deadline and 2 s", line["late"], 0),
     ]
+
+
+def _names(runs):
+    return ", ".join(runs) or "none"

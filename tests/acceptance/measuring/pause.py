@@ -1,6 +1,7 @@
-"""Waiting for time to pass inside an event loop."""
+"""Waiting for time to pass, inside an event loop and outside of one."""
 
 import asyncio
+import threading
 from contextlib import suppress
 
 
@@ -10,3 +11,8 @@ async def pause(seconds, unless=None):
     with suppress(TimeoutError):
         async with asyncio.timeout(max(0.0, seconds)):
             await event.wait()
+
+
+def pause_s(seconds):
+    """Return after so many seconds, at once if negative; for code without an event loop."""
+    threading.Event().wait(max(0.0, seconds))

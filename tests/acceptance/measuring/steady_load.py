@@ -30,6 +30,7 @@ class Sent:
     outcome: str = OPEN
     over_at: float = 0.0
     attempt: int = 0
+    outputs: object = None
     retry_after_ms: int | None = None
 
 
@@ -115,6 +116,7 @@ class SteadyLoad:
                 )
             result = await client.result(sent.handle, plan.patience_s)
             sent.outcome, sent.attempt = OK, result.receipt["attempt"]
+            sent.outputs = result.outputs
         except TimeoutError:
             sent.outcome = GAVE_UP
         except WaitTimeoutError:

@@ -22,6 +22,7 @@ from batchfleet.wire.errors import Remedy
 
 REMEDIES = {
     "FENCED": Remedy.START_OVER,
+    "STALE": Remedy.REREAD,
     "NOGROUP": Remedy.RECREATE,
     "UNBLOCKED": Remedy.WAIT,
     "READONLY": Remedy.WAIT,

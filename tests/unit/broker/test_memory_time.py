@@ -65,9 +65,9 @@ def test_a_request_is_overdue_from_its_deadline_on(wire, clock):
     clock.advance(999)
     assert wire.run(requests.overdue(wire.keys, 10)) == []
     clock.advance(1)
-    assert wire.run(requests.overdue(wire.keys, 10)) == [(TENANT, "late")]
+    assert wire.run(requests.overdue(wire.keys, 10)) == [f"{TENANT}:late".encode()]
     clock.advance(1_000)
-    assert wire.run(requests.overdue(wire.keys, 1)) == [(TENANT, "late")]
+    assert wire.run(requests.overdue(wire.keys, 1)) == [f"{TENANT}:late".encode()]
     assert wire.expire("late") is Finished.ANSWERED
     assert wire.replies("late") == [EXPIRED]
 

@@ -6,11 +6,15 @@ from importlib.resources import files
 import pytest
 
 from batchfleet.broker.claiming import claim_ingress
+from batchfleet.broker.commands import script
 
 SCRIPTS = {
-    path.name.removesuffix(".lua"): path.read_text()
-    for path in (files("batchfleet.broker") / "lua").iterdir()
-    if path.name.endswith(".lua")
+    name: script(name).source
+    for name in (
+        path.name.removesuffix(".lua")
+        for path in (files("batchfleet.broker") / "lua").iterdir()
+        if path.is_file()
+    )
 }
 _COMMENT = re.compile(r"--.*")
 _TRIM = re.compile("MAXLEN|MINID")

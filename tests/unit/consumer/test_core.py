@@ -1,7 +1,7 @@
 """The worker's decisions, without a device process, a server or a clock."""
 
 import pytest
-from support.core_bench import PLACE, POISON, Bench, answered, entry
+from support.core_bench import PLACE, POISON, Bench, answered, entry, prepared_item
 
 from batchfleet.consumer.held import RecoveredEntry
 from batchfleet.consumer.protocol import (
@@ -10,7 +10,7 @@ from batchfleet.consumer.protocol import (
     Drop,
     Failure,
     Prepare,
-    PreparedItem,
+    PreparedRows,
     PrepareRun,
     Ready,
     Run,
@@ -25,9 +25,7 @@ def test_an_idle_device_gets_cheap_requests_in_one_message():
     (run,) = bench.plan()
     assert isinstance(run, PrepareRun)
     assert [item.request for item in run.items] == [1, 2]
-    ended = bench.done(
-        run, answered(1, 2), prepared=[PreparedItem(1, [1], 0, 0.1), PreparedItem(2, [3], 0, 0.1)]
-    )
+    ended = bench.done(run, answered(1, 2), prepared=[prepared_item(1, [1]), prepared_item(2, [3])])
     assert [one.held.entry.id for one in ended] == ["a", "b"]
     first = ended[0].held
     assert (first.batch_rows, first.padded_tokens, first.device_ms) == (2, 3, 1.0)
@@ -89,7 +87,7 @@ def test_a_batch_over_the_limits_comes_back_prepared_and_is_cut_then():
     bench = Bench(max_batch_size=4)
     bench.take(entry("liar"))
     (run,) = bench.plan()
-    reply = Done(run.batch, [], 0.0, [PreparedItem(1, [1] * 6, 0, 0.1)], [], [])
+    reply = Done(run.batch, [], 0.0, [prepared_item(1, [1] * 6)], [], [])
     assert bench.core.receive(reply, 1.0) == []
     (cut,) = bench.plan(1.0)
     assert isinstance(cut, Run)
@@ -104,7 +102,7 @@ def test_what_came_while_one_ran_is_the_next_batch():
     (prepare,) = bench.plan()
     assert isinstance(prepare, Prepare)
     bench.prepared(*((number, [5]) for number in range(2, 9)))
-    bench.done(run, answered(1), prepared=[PreparedItem(1, [5], 0, 0.1)])
+    bench.done(run, answered(1), prepared=[prepared_item(1, [5])])
     (following,) = bench.plan()
     assert len(following.rows) == 7
 
@@ -114,7 +112,7 @@ def test_a_failed_request_ends_alone():
     bench.take(entry("good"), entry("bad"))
     (run,) = bench.plan()
     failure = Failure(2, ErrorKind.MODEL_ERROR.code, "no", [0])
-    prepared = [PreparedItem(1, [1], 0, 0.1), PreparedItem(2, [1], 0, 0.1)]
+    prepared = [prepared_item(1, [1]), prepared_item(2, [1])]
     ended = bench.done(run, answered(1), [failure], prepared)
     by_id = {one.held.entry.id: one for one in ended}
     assert by_id["good"].answer is not None
@@ -125,7 +123,7 @@ def test_answers_may_come_after_the_batch():
     bench = Bench()
     bench.take(entry("a"))
     (run,) = bench.plan()
-    assert bench.done(run, prepared=[PreparedItem(1, [1], 0, 0.1)]) == []
+    assert bench.done(run, prepared=[prepared_item(1, [1])]) == []
     ended = bench.core.receive(Answers(answered(1), []), 3.0)
     assert [one.held.entry.id for one in ended] == ["a"]
 
@@ -179,7 +177,7 @@ def test_a_recovered_suspect_waits_until_the_device_process_is_empty():
     (run,) = bench.plan()
     assert bench.core.take_over(bench.lane, [recovered("suspect", 2)], 0.0, 0.0) == []
     assert bench.plan() == []
-    bench.done(run, answered(1), prepared=[PreparedItem(1, [5], 0, 0.1)])
+    bench.done(run, answered(1), prepared=[prepared_item(1, [5])])
     (prepare,) = bench.plan()
     assert [item.request for item in prepare.items] == [2]
 
@@ -277,7 +275,7 @@ def test_lanes_share_the_device_by_cost():
         order.append(run.lane)
         number = run.items[0].request
         cost_ms = 8.0 if run.lane == bench.lane.number else 4.0
-        prepared = [PreparedItem(number, [1], 0, 0.1)]
+        prepared = [prepared_item(number, [1])]
         bench.core.receive(
             Done(run.batch, [(number, 0)], cost_ms, prepared, [], answered(number)), 1.0
         )
@@ -326,8 +324,33 @@ def test_a_run_teaches_what_a_large_batch_of_a_slow_model_costs_unless_it_broke(
     bench.core.receive(Ready(bench.lane.number, [(1, 4, 2_000.0)], "l" * 16, 0, 1.0), 0)
     bench.take(*(entry(f"r{at}") for at in range(4)))
     (run,) = (message for message in bench.plan() if isinstance(message, PrepareRun))
-    prepared = [PreparedItem(item.request, [4], 0, 0.1) for item in run.items]
+    prepared = [prepared_item(item.request, [4]) for item in run.items]
     rows = [(item.request, 0) for item in run.items]
     failures = [Failure(1, POISON.code, "it broke at once", [])] if breaks else []
     bench.core.receive(Done(run.batch, rows, 2_000.0, prepared, failures, answered(2, 3, 4)), 2.0)
     assert bench.lane.cost.milliseconds(8, 4) == (16_000 if breaks else 9_000)
+
+
+def test_rows_of_several_kinds_run_one_kind_after_the_other():
+    bench = Bench(max_batch_size=8)
+    bench.take(entry("a", rows=2), entry("b"), entry("c"))
+    (run,) = bench.plan()
+    kinds = {1: [7, 8], 2: [7], 3: [8]}
+    items = [prepared_item(number, [1] * len(one), one) for number, one in kinds.items()]
+    bench.core.receive(Done(run.batch, [], 0.0, items, [], []), 1.0)
+    ran = []
+    for ended in ([2], [1, 3]):
+        (run,) = bench.plan(1.0)
+        ran.append(sorted(run.rows))
+        bench.done(run, answered(*ended))
+    assert ran == [[(1, 0), (2, 0)], [(1, 1), (3, 0)]]
+    assert not bench.core.held
+
+
+def test_who_starts_over_is_of_the_kind_that_the_next_process_tells():
+    bench = Bench(bytes_per_token=4.0)
+    bench.take(entry("a"), entry("b"))
+    bench.plan()
+    bench.core.receive(PreparedRows([prepared_item(1, [5], [3])], []), 1.0)
+    bench.core.lose_device(POISON, "gone")
+    assert [held.kinds for held in bench.core.held.values()] == [(), ()]

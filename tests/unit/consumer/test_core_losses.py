@@ -1,9 +1,9 @@
 """Whose code runs in the device process, for how long, and what becomes of it after a loss."""
 
-from support.core_bench import POISON, Bench, answered, entry
+from support.core_bench import POISON, Bench, answered, entry, prepared_item
 
 from batchfleet.consumer.core import Core
-from batchfleet.consumer.protocol import Done, Prepare, PreparedItem, PreparedRows, Refused
+from batchfleet.consumer.protocol import Done, Prepare, PreparedRows, Refused
 from batchfleet.wire.deployment import Limits, VersionRecord
 
 
@@ -23,7 +23,7 @@ def test_a_load_is_timed_from_its_begin_whatever_else_is_said_meanwhile():
     bench.core.begin_load(other, 500.0)
     bench.take(entry("a"))
     bench.plan()
-    bench.core.receive(PreparedRows([PreparedItem(1, [5], 0, 0.1)], []), 1400.0)
+    bench.core.receive(PreparedRows([prepared_item(1, [5])], []), 1400.0)
     assert bench.core.overrun(1450.0) is None
     assert bench.core.overrun(1550.0) == ("load", other)
     bench.core.remove_lane(other.number)  # undeployed, and still at it

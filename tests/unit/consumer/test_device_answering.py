@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from support.device_lane import lane_of
+from support.device_lane import lane_of, open_request
 
 from batchfleet.consumer.device.answering import encode_answer, encode_together
-from batchfleet.consumer.device.lanes import OpenRequest
 from batchfleet.models.model import Model
 from batchfleet.wire.codec import JSON, MSGPACK
 from batchfleet.wire.deployment import Signature, TensorSpec
@@ -21,8 +20,9 @@ def lane_with(outputs=()):
 
 
 def complete(number, *outputs, accept=MSGPACK, wanted=()):
-    rows = len(outputs)
-    return OpenRequest(number, 1, accept, wanted, {}, [], [1] * rows, 0, list(outputs), 0)
+    return open_request(
+        number, outputs, accept=accept, wanted=wanted, outputs=list(outputs), missing=0
+    )
 
 
 def row(score, vector=(1.0, 2.0, 3.0)):

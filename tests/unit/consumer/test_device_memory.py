@@ -1,11 +1,10 @@
 """Batches too large for the device's memory: cut, and cut before they are tried from then on."""
 
 import numpy as np
-from support.device_lane import lane_of
+from support.device_lane import lane_of, prepared, run_together
 
 from batchfleet.consumer.device.memory import MemoryLimit
-from batchfleet.consumer.device.running import Batch, run_batch
-from batchfleet.models.model import Model
+from batchfleet.models.model import Model, Prepared
 from batchfleet.wire.errors import ErrorKind
 
 LENGTH = 10
@@ -18,6 +17,9 @@ class Cramped(Model):
         self.tokens = tokens
         self.tried = []
 
+    def preprocess(self, row):
+        return Prepared(row["text"], LENGTH)
+
     def predict(self, rows, context):
         self.tried.append(len(rows))
         if len(rows) * max(context.lengths) > self.tokens or "fat" in rows:
@@ -26,9 +28,8 @@ class Cramped(Model):
 
 
 def run(lane, rows):
-    batch = Batch(number=1, values=rows, lengths=[LENGTH] * len(rows), parameters={})
     lane.model.tried.clear()
-    return run_batch(lane, batch)
+    return run_together(lane, prepared(lane, {"text": rows}))
 
 
 def test_the_next_batch_is_cut_before_it_is_tried():

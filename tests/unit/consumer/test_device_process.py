@@ -5,6 +5,7 @@ import json
 import numpy as np
 from support.device_process import (
     columns_of,
+    ends_in,
     failure_kind,
     limited,
     release,
@@ -56,9 +57,7 @@ def test_an_idle_device_prepares_runs_and_answers_in_one_message(device):
     items = [
         device.item(texts("one")),
         device.item(texts("two"), accept=MSGPACK),
-        device.item(
-            encode_columns({"ids": np.arange(6).reshape(2, 3)}, MSGPACK), content_type=MSGPACK
-        ),
+        device.item(encode_columns({"text": ["three", "four"]}, MSGPACK), content_type=MSGPACK),
     ]
     done = device.prepare_run(items, batch=7)
     assert done.batch == 7
@@ -70,7 +69,24 @@ def test_an_idle_device_prepares_runs_and_answers_in_one_message(device):
         {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["one"]}
     ]
     assert columns_of(second, MSGPACK) == {"text": ["two"]}
-    assert columns_of(third)["ids"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert columns_of(third) == {"text": ["three", "four"]}
+
+
+def test_rows_of_several_kinds_are_kept_for_batches_of_one_kind(device):
+    device.load("plain")
+    tensors = [np.arange(2), np.arange(3), np.array([0.5]), np.array([True])]
+    items = [
+        device.item(encode_columns({"x": one}, MSGPACK), content_type=MSGPACK) for one in tensors
+    ]
+    done = device.prepare_run([*items, device.item(texts("a"))])
+    assert (done.rows, done.answers, done.failures) == ([], [], [])
+    kinds = [set(item.kinds) for item in done.prepared]
+    assert [len(one) for one in kinds] == [1] * 5
+    assert kinds[0] == kinds[1]
+    assert len(set.union(*kinds)) == 4
+    device.send(Run(2, LANE, [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]))
+    answers = device.expect(Done).answers
+    assert [columns_of(answer)["x"].tolist() for answer in answers] == [[0, 1], [0, 1, 2]]
 
 
 def test_requests_too_large_for_one_batch_are_kept_for_batches_that_fit(device):
@@ -200,3 +216,63 @@ def test_rows_are_prepared_while_a_batch_runs(device, fifo):
     assert not [message for message in device.seen if isinstance(message, Done)]
     release(fifo)
     assert len(device.expect(Done).answers) == 1
+
+
+def floats(device, *values, **fields):
+    tensor = {"name": "x", "datatype": "FP64", "shape": [len(values)], "data": values}
+    return device.item([tensor], **fields)
+
+
+def firsts(end):
+    """The first number of each row of an answer."""
+    return columns_of(end)["output"][:, 0].tolist()
+
+
+def test_outputs_that_wait_for_other_batches_are_not_those_of_these(device):
+    device.load("reusing")
+    device.send(Prepare(LANE, [floats(device, 1, 2, 3, 4), floats(device, 5, 6)]))
+    device.expect(PreparedRows)
+    for number, rows in enumerate(([(1, 0), (2, 0)], [(1, 3), (1, 1)], [(2, 1), (1, 2)])):
+        device.send(Run(number, LANE, rows))
+    ends = device.ends_of([1, 2])
+    assert firsts(ends[1]) == [1, 2, 3, 4]
+    assert firsts(ends[2]) == [5, 6]
+
+
+def test_large_outputs_are_encoded_while_the_model_fills_its_buffer_again(device):
+    device.load("reusing")
+    size = json.dumps({"size": 100_000}).encode()
+    items = [floats(device, at, parameters=size, accept=MSGPACK) for at in range(12)]
+    for item in items:
+        device.send(PrepareRun(item.request, LANE, [item]))
+    ends = device.ends_of([item.request for item in items])
+    columns = [columns_of(ends[item.request], MSGPACK)["output"] for item in items]
+    assert [np.unique(column).tolist() for column in columns] == [[at] for at in range(12)]
+
+
+def test_postprocessing_has_its_row_while_the_model_fills_its_buffer_again(device, fifo):
+    device.load("polishing", store=str(fifo.parent))
+    items = [floats(device, at) for at in range(8)]
+    for item in items:
+        device.send(PrepareRun(item.request, LANE, [item]))
+    done = [device.expect(Done) for _ in items]  # predict has filled it eight times
+    assert not [message for message in done if message.answers]
+    release(fifo)
+    ends = device.ends_of([item.request for item in items])
+    assert [firsts(ends[item.request]) for item in items] == [[at] for at in range(8)]
+
+
+def test_buffers_beside_the_device_thread_are_filled_by_one_thread_at_a_time(device):
+    device.load("smearing")
+    items = [floats(device, at, at + 0.5) for at in range(40)]
+    for item in items:
+        device.send(Prepare(LANE, [item]))
+    batch = 0
+    ends = {}
+    while len(ends) < len(items):
+        message = device.expect(PreparedRows, Answers, Done)
+        for prepared in getattr(message, "items", ()):
+            batch += 1
+            device.send(Run(batch, LANE, [(prepared.request, 0), (prepared.request, 1)]))
+        ends |= ends_in(message)
+    assert [firsts(ends[item.request]) for item in items] == [[at, at + 0.5] for at in range(40)]

@@ -1,10 +1,10 @@
 """Steps of the device process that need no process: warm-up, places, the book of requests."""
 
 import pytest
-from support.device_lane import lane_of
+from support.device_lane import lane_of, open_request
 
 from batchfleet.consumer.device.host import Place, read_place
-from batchfleet.consumer.device.lanes import REQUESTS_MAX, OpenRequest, RequestBook
+from batchfleet.consumer.device.lanes import REQUESTS_MAX, RequestBook
 from batchfleet.consumer.device.warming import WARM_UP_MS, plan_points, warm_up
 from batchfleet.models.model import Model, Row
 from batchfleet.service.clock import ManualClock
@@ -115,29 +115,18 @@ def test_examples_that_are_too_long_are_passed_over_and_broken_ones_are_not():
     assert caught.value.kind is ErrorKind.BAD_INPUTS
 
 
-def open_request(number, lane=1, rows=2):
-    return OpenRequest(
-        number=number,
-        lane=lane,
-        accept="",
-        wanted=(),
-        parameters={},
-        values=[f"{number}.{at}" for at in range(rows)],
-        lengths=[1] * rows,
-        truncated_tokens=0,
-        outputs=[None] * rows,
-        missing=rows,
-    )
+def waiting(number, lane=1, rows=2):
+    return open_request(number, [f"{number}.{at}" for at in range(rows)], lane=lane)
 
 
 def test_the_book_hands_each_row_out_once_and_to_its_own_lane():
     book = RequestBook()
     book.expect(1, [5])
     assert book.take(1, [(5, 0)]) == []
-    assert book.add(open_request(5))
+    assert book.add(waiting(5))
     assert book.take(2, [(5, 0)]) == []
-    assert [row.value for row in book.take(1, [(5, 1), (5, 1), (5, 2), (5, -1)])] == ["5.1"]
-    assert [row.value for row in book.take(1, [(5, 0), (5, 1)])] == ["5.0"]
+    assert [row.place for row in book.take(1, [(5, 1), (5, 1), (5, 2), (5, -1)])] == [1]
+    assert [row.place for row in book.take(1, [(5, 0), (5, 1)])] == [0]
 
 
 def test_the_book_takes_no_request_that_was_dropped_or_whose_lane_is_gone():
@@ -145,13 +134,13 @@ def test_the_book_takes_no_request_that_was_dropped_or_whose_lane_is_gone():
     book.expect(1, [5, 6])
     book.expect(2, [7])
     assert book.drop([5, 9]) == [5]
-    assert not book.add(open_request(5))
-    kept = open_request(6)
+    assert not book.add(waiting(5))
+    kept = waiting(6)
     assert book.add(kept)
     book.drop_lane(1)
     assert kept.dropped
     assert book.take(1, [(6, 0)]) == []
-    assert book.add(open_request(7, lane=2))
+    assert book.add(waiting(7, lane=2))
 
 
 def test_the_book_is_bounded():

@@ -15,6 +15,7 @@ URL = "https://data.example/1"
 def held_in(lane, number, lengths=(), **fields):
     entry = WorkEntry("s", b"1-0", f"r{number}", "t", b"x", 60_000, **fields)
     held = Held(number, entry, lane, Placement(1, 0), 100.0, 60_000.0, lengths=list(lengths))
+    held.kinds = [0] * len(held.lengths)
     lane.weigh(held)
     return held
 

@@ -12,6 +12,7 @@ from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.held import Lane
 from batchfleet.consumer.intake import Intake, Offer
 from batchfleet.service.fault_points import FaultPoints
+from batchfleet.wire.deployment import Stamp
 
 
 class Desk:
@@ -20,21 +21,26 @@ class Desk:
     name = "buried"
     taking = True
     doubts = 0
+    stamp = Stamp(1, "n")
 
     def __init__(self, on_offer):
         self.stopping = threading.Event()
         self.is_fenced = False
+        self.reread_of = []
         self._on_offer = on_offer
 
     def offer(self, model, *, wait):  # noqa: ARG002 - the port's shape
         self._on_offer()
-        return Offer([(Lane(1, model, RECORD), 8)], crowded=False)
+        return Offer([(Lane(1, model, RECORD), 8)], crowded=False, stamp=self.stamp)
 
     def inside_note(self, _):
         return []
 
     def server_now_ms(self):
         return 0.0
+
+    def reread(self, model, stamp):
+        self.reread_of.append((model, stamp))
 
     def fence(self):
         self.is_fenced = True
@@ -80,7 +86,11 @@ def test_a_doubt_of_anybodys_makes_intake_look_at_what_is_pending(doubts):
     with wired(MemoryBroker(MemoryServer()), "n") as wire, watched_loop() as loop:
         wire.join()
         wire.open("lost")
-        wire.run(requests.take(wire.keys, "w1", RECORD, fleet.queue_streams(wire.keys, RECORD), 9))
+        wire.run(
+            requests.take(
+                wire.keys, "w1", wire.stamp(), RECORD, fleet.queue_streams(wire.keys, RECORD), 9
+            )
+        )
         desk = Holder(over, 2, lambda _: None)
         desk.doubts = doubts
         Intake(desk, wire.keys, wire.executor, over, loop, FaultPoints()).run()
@@ -125,3 +135,25 @@ def test_an_entry_that_no_router_wrote_is_told_and_removed():
         assert (wire.ask("XLEN", wire.queue()), wire.pending(wire.queue())) == (2, 2)
     assert desk.held == ["a", "b"]
     assert [entry_id in text for text in desk.unreadable] == [True]
+
+
+def test_by_an_old_record_nothing_is_taken_before_it_was_read_again():
+    """The bell that rang meanwhile is heard no second time: the next look does not wait for it."""
+    over = threading.Event()
+    with wired(MemoryBroker(MemoryServer()), "n") as wire, watched_loop() as loop:
+        wire.join()
+        wire.open("a")
+
+        def change(left):
+            if left == 1:
+                desk.stamp = wire.stamp()
+
+        desk = Holder(over, 3, change)
+        wire.run(fleet.configure(wire.keys, {"intake": b"hold"}, (), "another"))
+        intake = Intake(desk, wire.keys, wire.executor, over, loop, FaultPoints())
+        intake.step()
+        assert (desk.held, desk.reread_of) == ([], [("m", Stamp(1, "n"))])
+        assert (desk.doubts, wire.pending(wire.queue())) == (0, 0)
+        assert wire.ask("LPOP", wire.bell) == b"1"
+        intake.step()
+    assert desk.held == ["a"]

@@ -12,6 +12,7 @@ from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.held import Lane
 from batchfleet.consumer.intake import Intake, Offer
 from batchfleet.service.fault_points import FaultPoints
+from batchfleet.wire.deployment import Stamp
 
 # So many turns find whatever is there to be found.
 OFFERS_MAX = 8
@@ -49,7 +50,7 @@ class Desk:
     def offer(self, model, *, wait):  # noqa: ARG002 - the port's shape
         self.offers += 1
         self.taking = self.taking and self.offers < OFFERS_MAX
-        return Offer([(self._lane, 8)], crowded=True)
+        return Offer([(self._lane, 8)], crowded=True, stamp=Stamp(1, "n"))
 
     def hold(self, _, entries):
         self.held += [entry for _, entry in entries]

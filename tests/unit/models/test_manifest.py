@@ -133,3 +133,19 @@ def test_the_deploy_record_carries_what_router_and_worker_need():
         FULL.limits,
         FULL.signature,
     )
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 2**64, {1: 2}, {1}], ids=repr)
+def test_parameters_that_json_lacks_are_not_published(value):
+    manifest = Manifest(model="m", version="1", runtime="echo", parameters={"a": [value]})
+    with pytest.raises(StoreError, match="not plain JSON"):
+        manifest.to_json()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"model": "m", "model": "n"}', '{"parameters": {"a": 18446744073709551616}}', "[1e400]"],
+)
+def test_a_manifest_means_what_it_says(text):
+    with pytest.raises(StoreError, match="a manifest must be JSON"):
+        Manifest.from_json(text.encode())

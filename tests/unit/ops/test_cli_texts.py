@@ -165,6 +165,7 @@ def test_a_worker_is_read_from_what_it_announced():
 def test_a_worker_whose_loops_stand_still_is_complained_of():
     worker = read_worker("w", {"lanes": b"{}", "stalled": b"intake m, keeper"})
     found = FleetStatus(
+        routers={"r1": {"m": 1}},
         namespace="n",
         server_version="1",
         memory_bytes=0,

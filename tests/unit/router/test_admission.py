@@ -73,3 +73,26 @@ def test_a_server_that_is_nearly_full_gets_no_new_work():
     error = decode_reply(item.refusal).error
     assert (error["name"], error["retryable"], error["retry_after_ms"]) == ("busy", True, 700)
     assert item.queue == ""
+
+
+# How long the reply is kept.
+
+
+@pytest.mark.parametrize(
+    ("asked", "noted"), [({}, 0), ({"result_ttl_ms": "1000"}, 1000), ({"result_ttl_ms": "7"}, 0)]
+)
+def test_a_ttl_that_was_asked_for_is_passed_on(asked, noted):
+    item = admitted({"id": "a", "inputs": "x", **asked})
+    assert item.result_ttl_ms == noted
+    assert bool(item.refusal) == (asked.get("result_ttl_ms") == "7"), "a refusal promises nothing"
+
+
+@pytest.mark.parametrize(("version", "noted"), [("1", 0), ("2", 5000)])
+def test_a_ttl_of_a_versions_own_is_passed_on_where_the_model_has_another(version, noted):
+    own = VersionRecord(version="2", limits=Limits(result_ttl_ms=5000))
+    known = situation()
+    versions = {**known.model.deployment.versions, "2": own}
+    deployment = replace(known.model.deployment, versions=versions)
+    both = replace(known, model=replace(known.model, deployment=deployment))
+    flat = [b"id", b"a", b"inputs", b"x", b"version", version.encode()]
+    assert admit(b"1-0", flat, "t", both).result_ttl_ms == noted

@@ -1,5 +1,7 @@
 """Where parked requests go once their time has come, on the twin of the server."""
 
+from dataclasses import replace
+
 import pytest
 from support.broker_wire import BUCKETS, RECORD, TENANT, wired
 
@@ -8,11 +10,20 @@ from batchfleet.broker.later import RipeItem
 from batchfleet.broker.memory.executors import MemoryBroker
 from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.broker.requests import Finished
-from batchfleet.router.sweeping import CANCELLED, elsewhere, end_each, has_place, promote_ripe
+from batchfleet.router.sweeping import (
+    CANCELLED,
+    answer_abandoned,
+    elsewhere,
+    end_each,
+    has_place,
+    promote_ripe,
+    sweep_overdue,
+)
 from batchfleet.router.view import ModelView
 from batchfleet.wire.codec import JSON
 from batchfleet.wire.deployment import Deployment, Limits, VersionRecord
 from batchfleet.wire.keys import ModelKeys
+from batchfleet.wire.limits import RESEND_WINDOW_MS
 from batchfleet.wire.reply import Envelope, decode_reply
 
 KEYS = ModelKeys("n", "m")
@@ -126,7 +137,7 @@ def test_a_request_whose_bucket_was_removed_goes_to_the_next(wire):
     changed = ModelView(
         keys=view.keys,
         record=view.record,
-        deployment=deployment(smaller, stable="1"),
+        deployment=replace(deployment(smaller, stable="1"), epoch=1, nonce="n"),
         tenants=view.tenants,
         served=view.served,
     )
@@ -186,3 +197,77 @@ def test_a_name_that_is_no_entry_id_stops_no_promotion(wire):
     wire.ask("ZADD", wire.keys.later, 0, "nonsense")
     assert promote_ripe(wire.executor, view_of(wire), tell_nobody) == 1
     assert wire.parked() == (0, 0)
+
+
+# How long a reply is kept.
+
+
+def sweep(wire):
+    wire.ask("ZADD", wire.keys.due, "XX", 1, f"{TENANT}:a")
+    return sweep_overdue(wire.executor, view_of(wire), tell_nobody)
+
+
+def abandon(wire):
+    return answer_abandoned(wire.executor, view_of(wire), "1")
+
+
+def cancel(wire):
+    envelope = Envelope(id="a", tenant=TENANT, accept=JSON, model="m")
+    ended = end_each(wire.executor, view_of(wire), [envelope], CANCELLED)
+    return ended.count(Finished.ANSWERED)
+
+
+@pytest.mark.parametrize("end", [sweep, abandon, cancel])
+@pytest.mark.parametrize("asked_ms", [1000, 12 * HOUR_MS])
+def test_a_reply_that_a_router_writes_lives_as_its_caller_asked(wire, end, asked_ms):
+    wire.open("a", result_ttl_ms=asked_ms)
+    assert end(wire) == 1
+    assert asked_ms - 900 < wire.ask("PTTL", wire.reply_key("a")) <= asked_ms
+    tombstone_ms = wire.ask("PTTL", wire.tombstone("a"))
+    assert tombstone_ms > asked_ms + RESEND_WINDOW_MS - 900
+
+
+def test_a_request_that_cannot_be_placed_any_more_keeps_its_ttl(wire):
+    park(wire, "a", version="1", result_ttl_ms=12 * HOUR_MS)
+    deploy_second(wire)
+    withdraw_first(wire)
+    assert promote_ripe(wire.executor, view_of(wire), tell_nobody) == 0
+    assert wire.ask("PTTL", wire.reply_key("a")) > 11 * HOUR_MS
+
+
+def test_a_changed_default_holds_for_what_is_open(wire):
+    wire.open("a")
+    wire.open("b", result_ttl_ms=HOUR_MS)
+    wire.run(fleet.configure(wire.keys, {"set:result_ttl_ms": b"7200000"}, [], "n2"))
+    envelopes = [Envelope(id=name, tenant=TENANT, accept=JSON, model="m") for name in "ab"]
+    end_each(wire.executor, view_of(wire), envelopes, CANCELLED)
+    lives_ms = [wire.ask("PTTL", wire.reply_key(name)) for name in "ab"]
+    assert [round(ms / HOUR_MS) for ms in lives_ms] == [2, 1]
+
+
+# What a foreign hand has put among the open requests.
+
+
+def test_what_is_no_open_request_is_dropped_and_stops_no_sweep(wire):
+    told = []
+    for at in range(200):
+        wire.ask("ZADD", wire.keys.due, at - 500, f"foreign{at}")
+    for member in (b"\xff\xfe:a", b":", b"a:", b"default:", b"default:a:b", b"default:..", b""):
+        wire.ask("ZADD", wire.keys.due, "-inf", member)
+    wire.open("a", "b", backlog=1000)
+    wire.ask("ZADD", wire.keys.due, "XX", 1, f"{TENANT}:a")
+    assert sweep_overdue(wire.executor, view_of(wire), lambda *what: told.append(what)) == 1
+    assert {kind for kind, _ in told} == {"opened_by_others"}
+    assert sum(count for _, count in told) == 207
+    assert wire.ask("ZRANGE", wire.keys.due, 0, -1) == [f"{TENANT}:b".encode()]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [("id", "a"), ("written", "by", "a", "hand"), ("id", b"\xff", "tenant", TENANT), ("id", "")],
+)
+def test_entries_of_a_foreign_hand_stop_no_answer_to_the_abandoned(wire, fields):
+    wire.ask("XADD", wire.queue(), "*", *fields)
+    wire.open("a")
+    assert answer_abandoned(wire.executor, view_of(wire), "1") == 1
+    assert len(wire.replies("a")) == 1

@@ -30,7 +30,7 @@ def test_defaults_hold_where_nobody_says_anything():
 
 
 def test_defaults_obey_their_own_rules():
-    assert {name: row.rule(row.default) for name, row in SETTING_ROWS.items()} == dict.fromkeys(
+    assert {name: row.fault(row.default) for name, row in SETTING_ROWS.items()} == dict.fromkeys(
         SETTING_ROWS, ""
     )
 
@@ -183,3 +183,33 @@ def test_a_server_must_be_named():
 def test_settings_are_frozen():
     with pytest.raises(FrozenInstanceError):
         Settings().workers = 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["lease_ms = nan", "lease_ms = inf", "lease_ms = 1e400", "lease_ms = true", "lease_ms = 3.0",
+     "lease_ms = -1", 'lease_ms = "3_000"', "lease_ms = 2020-01-01", "lease_ms = [3000]",
+     f"lease_ms = {'9' * 400}", f"lease_ms = 0x{'f' * 5000}", f"lease_ms = {'9' * 5000}",
+     f"lease_ms = {'[' * 5000}{']' * 5000}", "namespace = nan"],
+    ids=lambda line: line[:20],
+)  # fmt: skip
+def test_numbers_in_a_file_have_their_range(tmp_path, line):
+    config = tmp_path / "fleet.toml"
+    config.write_text(line)
+    (fault,) = faults_of(config_path=config)
+    assert str(config) in fault
+    assert len(fault) < 500
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "1e400", "3_000", "٣٠٠٠", " 3000", "", "9" * 5000])
+def test_numbers_in_a_variable_have_their_range(text):
+    (fault,) = faults_of(environ={"BATCHFLEET_LEASE_MS": text})
+    assert "must be a whole number from 1 to 86400000" in fault
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://h:99999", "redis://h:0", "redis://h:x", "redis://h/x", "redis://[::1"]
+)
+def test_a_url_has_a_port_and_a_database_by_number(url):
+    (fault,) = faults_of(environ={"BATCHFLEET_REDIS_URL": url})
+    assert "must" in fault

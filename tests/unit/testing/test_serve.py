@@ -3,6 +3,7 @@
 
 import bdb
 import io
+import math
 import os
 import sys
 import threading
@@ -233,6 +234,8 @@ def test_wrong_limits_and_names_are_told_at_once():
     with pytest.raises(TypeError, match="takes a class"), serve(Shout()):
         raise AssertionError("it was served")
     with pytest.raises(SettingsError, match="max_batch_sise"), serve(Shout, max_batch_sise=4):
+        raise AssertionError("it was served")
+    with pytest.raises(SettingsError, match="nan"), serve(Shout, parameters={"t": math.nan}):
         raise AssertionError("it was served")
     with pytest.raises(CallerError, match="name"), serve(Shout, name="a:b"):
         raise AssertionError("it was served")

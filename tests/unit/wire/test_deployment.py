@@ -150,3 +150,23 @@ def test_a_length_is_estimated_from_bytes():
     assert rule.length_of(0, 1) == 1
     assert [rule.bucket_of(length) for length in (1, 8, 9, 16, 999)] == [8, 8, 16, 16, 16]
     assert VersionRecord(version="1").length_of(10_000, 1) == 1
+
+
+@pytest.mark.parametrize(
+    "part",
+    [{"shape": [-1, 2.7]}, {"shape": [-1, "3"]}, {"shape": [-1, True]}, {"shape": [-1, 10**9]},
+     {"shape": [-2]}, {"range": [float("nan"), None]}, {"range": ["0", None]}, {"range": [2, 1]},
+     {"range": [None, float("inf")]}, {"range": [-(10**400), None]}],
+    ids=str,
+)  # fmt: skip
+def test_numbers_of_a_signature_have_a_range(part):
+    with pytest.raises(SettingsError, match="signature"):
+        TensorSpec.from_wire({"name": "x", "datatype": "FP32", **part})
+
+
+@pytest.mark.parametrize("value", [10**5000, "9" * 5000, [1] * 9999, float("nan")], ids=type)
+def test_a_hostile_limit_has_a_short_message(value):
+    for name in ("backlog", "buckets", "truncate", "input_prefixes"):
+        with pytest.raises(SettingsError) as caught:
+            check_limit(name, value)
+        assert len(str(caught.value)) < 300

@@ -40,8 +40,8 @@ def tensor(datatype, shape, data):
         (np.zeros((0, 3)), "no rows"),
         (np.array([1j]), "complex128"),
         (np.array([object()]), "object"),
-        ({"x": [None]}, "object"),
-        ({"x": [2**70]}, "object"),
+        ({"x": [None]}, "NoneType"),
+        ({"x": [2**70]}, "beyond 64 bits"),
         ({"a b": [1]}, "not a name"),
         ({"a\n": [1]}, "not a name"),
         ({5: [1]}, "not a name"),
@@ -178,3 +178,39 @@ def test_what_is_wrong_is_told_in_words_of_no_language():
             decode_columns({"text": ["a", item]})
     with pytest.raises(RequestError, match=r'or of \{"b64"'):
         decode_columns(tensor("BYTES", [1], {"b64": "AA=="}))
+
+
+def sized(*shape):
+    return Signature(inputs=(TensorSpec(name="x", datatype="FP32", shape=shape),))
+
+
+@pytest.mark.parametrize(
+    ("signature", "shape", "fits"),
+    [
+        (Signature(), [2, 0], True),
+        (sized(-1, -1), [2, 0], True),
+        (sized(-1, 0), [2, 0], True),
+        (sized(-1, 2), [2, 0], False),
+        (sized(-1), [2, 0], False),
+        (sized(-1, -1, 3), [1, 0, 3], True),
+        (sized(-1, 3, -1), [1, 0, 3], False),
+        (sized(-1, -1), [0, 2], False),
+        (Signature(), [0], False),
+    ],
+)
+@pytest.mark.parametrize("data", [[], b"", {"b64": ""}])
+def test_a_size_of_nothing_is_a_size_and_no_rows_are_none(signature, shape, fits, data):
+    def read():
+        columns = decode_columns(tensor("FP32", shape, data), signature)
+        check_columns(columns, signature)
+        return columns
+
+    if not fits:
+        with pytest.raises(RequestError):
+            read()
+        return
+    columns = read()
+    assert count_rows(columns) == shape[0]
+    assert columns["x"].shape == tuple(shape)
+    (written,) = encode_columns(columns, MSGPACK)
+    assert (written["shape"], written["data"]) == (shape, b"")

@@ -1,0 +1,39 @@
+"""What routers and workers announce of themselves: by which deploy record of a model they act."""
+
+from collections.abc import Mapping
+
+import orjson
+
+from .deployment import Stamp
+
+
+def router_announcement(stamps: Mapping[str, Stamp]) -> bytes:
+    """What a router announces: model → epoch and nonce of the record by which it acts."""
+    models = {name: tuple(stamp) for name, stamp in stamps.items()}
+    return orjson.dumps({"models": models}, option=orjson.OPT_SORT_KEYS)
+
+
+def read_router_announcement(raw: bytes) -> dict[str, Stamp]:
+    """By which records a router acts. What is ill-formed, a foreign hand wrote: it says nothing."""
+    try:
+        models = orjson.loads(raw)["models"]
+        pairs = [(str(name), (epoch, nonce)) for name, (epoch, nonce) in models.items()]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return {}
+    return {
+        name: Stamp(epoch, nonce)
+        for name, (epoch, nonce) in pairs
+        if isinstance(epoch, int) and isinstance(nonce, str)
+    }
+
+
+def worker_announcement(stamp: Stamp) -> dict[str, str]:
+    """The fields of a worker's hash that say by which record of the model it acts."""
+    return {"epoch": str(stamp.epoch), "nonce": stamp.nonce}
+
+
+def read_worker_announcement(fields: Mapping[str, bytes]) -> Stamp | None:
+    """By which record of the model a worker acts; None where it says nothing of it."""
+    if "epoch" not in fields:
+        return None
+    return Stamp.from_wire(fields["epoch"], fields.get("nonce"))
