@@ -83,26 +83,45 @@ def die_with_parent(parent_pid: int) -> None:
         OSError: the kernel refused.
     """
     if sys.platform == "linux":
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-            raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+        _ask_for_death_signal(signal.SIGKILL)
+    _require_parent(parent_pid)
+
+
+def _ask_for_death_signal(number: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+
+
+def _require_parent(parent_pid: int) -> None:
     if os.getppid() != parent_pid:
         raise SystemExit(f"the parent {parent_pid} is gone already")
 
 
-def end_with(lifeline: int) -> None:
+def end_with(lifeline: int, parent_pid: int) -> None:
     """Have the kernel kill this process and its children when a pipe breaks (Linux; else nothing).
 
     The pipe breaks with the main process, and the kernel needs no help of ours: a native call that
-    holds the interpreter cannot put it off. Children in this process's group end with it.
+    holds the interpreter cannot put it off. Children in this process's group end with it. It takes
+    the place of `die_with_parent`, which would end this process first, and the pipe's reader with
+    it.
+
+    Raises:
+        SystemExit: the parent died before the kernel was asked.
+        OSError: the kernel refused.
     """
     keep_from_children(lifeline)
     if not hasattr(fcntl, "F_SETSIG"):
         return
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid() if leads_group() else os.getpid())
-    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-    flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
-    fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
+    try:
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid() if leads_group() else os.getpid())
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
+    except OSError:  # a sandbox may not know it; `die_with_parent` stays in force
+        return
+    _ask_for_death_signal(0)
+    _require_parent(parent_pid)
 
 
 def end_group() -> None:

@@ -46,7 +46,7 @@ def main(make_opener: Callable[[OpeningOptions], Opener]) -> NoReturn:
     die_with_parent(arguments.parent)
     keep_from_children(arguments.fd)
     if arguments.lifeline is not None:
-        end_with(arguments.lifeline)
+        end_with(arguments.lifeline, arguments.parent)
     configure_logs(arguments.log_level, arguments.log_format)
     keep_freed_memory()
     logger = structlog.get_logger().bind(process="device", pid=os.getpid())

@@ -7,7 +7,7 @@ from time import monotonic
 
 import psutil
 import pytest
-from support.fleet import PATIENCE_S, check_all_ok, draft_of, limits, running_fleet, until
+from support.fleet import PATIENCE_S, check_all_ok, draft_of, limits, running_fleet, runs, until
 
 from batchfleet.models.drafting import Wishes, draft_of_file
 from batchfleet.ops import deployment
@@ -104,10 +104,7 @@ def wait_refused(fleet, name):
 
 
 def check_gone(pids):
-    def gone():
-        return not [pid for pid in pids if psutil.pid_exists(int(pid))]
-
-    until(gone, f"{pids} are gone", 5)
+    until(lambda: not any(runs(int(pid)) for pid in pids), f"{pids} are gone", 5)
 
 
 @contextmanager
@@ -185,9 +182,11 @@ def test_what_a_version_started_ends_where_the_worker_is_killed(fleet, worker):
     fleet.wait_served("own")
     child, in_session_of_its_own = noted(fleet, "children")
     worker.process.kill()
-    check_gone([child])
-    # Nobody is left who knows of it: the system's own means are for that, as the manual says.
-    psutil.Process(int(in_session_of_its_own)).kill()
+    try:
+        check_gone([child])
+    finally:
+        # Nobody is left who knows of it: the system's own means are for that, as the manual says.
+        psutil.Process(int(in_session_of_its_own)).kill()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import sys
 
 import psutil
 import pytest
-from support.fleet import until
+from support.fleet import runs, until
 
 from batchfleet.models.drafting import Wishes, draft_of_file
 from batchfleet.models.importing import import_builtin
@@ -135,7 +135,7 @@ def starting_fleet(up, store_path, tmp_path):
 
 
 def gone(pids):
-    return until(lambda: not any(map(psutil.pid_exists, pids)), f"{pids} are gone", 5)
+    return until(lambda: not any(map(runs, pids)), f"{pids} are gone", 5)
 
 
 def test_up_stops_at_once_whatever_its_models_have_started(starting_fleet):

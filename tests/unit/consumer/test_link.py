@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 
-import psutil
 import pytest
 from support.device_process import TEST_MODELS, Device, columns_of, texts
+from support.fleet import runs, until
 
 from batchfleet.consumer.frames import ChannelClosedError
 from batchfleet.consumer.link import DeviceLink
@@ -67,13 +67,8 @@ def check_lost(device):
 
 
 def check_gone(pid, timeout_s=SOON_S):
-    """No such process runs any more; who is not reaped yet is gone."""
-    try:
-        process = psutil.Process(pid)
-        if process.status() != psutil.STATUS_ZOMBIE:
-            process.wait(timeout_s)
-    except (psutil.NoSuchProcess, psutil.ZombieProcess):
-        return
+    """No such process runs any more."""
+    until(lambda: not runs(pid), f"{pid} is gone", timeout_s)
 
 
 @pytest.mark.parametrize("helper", ["fork_helper", "fork_pool"])
