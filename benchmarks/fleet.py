@@ -89,7 +89,7 @@ def _deploy(local: LocalFleet, store: Store, plan: FleetPlan) -> None:
             executor=executor, namespace=plan.namespace, draw_nonce=lambda: secrets.token_hex(8)
         )
         for model, limits in plan.overrides.items():
-            manifest = store.manifest(model, store.newest(model))
+            manifest = store.newest(model).manifest
             deploy(operator, model, manifest.record(), [_TENANT])
             if limits:
                 override(operator, model, limits)

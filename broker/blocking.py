@@ -16,12 +16,13 @@ import redis
 
 from ..wire.errors import ServerError
 from .commands import Command
-from .connections import blocking_connection
+from .connections import blocking_connection, introduction
 from .errors import (
     MovedError,
     NoScriptError,
     RefusedError,
     UnreachableError,
+    named,
     raise_translated,
     refused,
 )
@@ -42,7 +43,8 @@ class BlockingExecutor:
 
     def __init__(self, url: str, name: str, timeout_s: float = COMMAND_TIMEOUT_S) -> None:
         # Any: most methods of the library's connections carry no types.
-        self._connection: Any = blocking_connection(url, timeout_s, name)
+        self._connection: Any = blocking_connection(url, timeout_s)
+        self._name = name
         self._timeout_s = timeout_s
         self._link: _Link | None = None
 
@@ -57,7 +59,9 @@ class BlockingExecutor:
         require_patience(command, self._timeout_s)
         raw = self._exchange([command.parts])[0]
         if command.script is not None and isinstance(raw, NoScriptError):
-            self._exchange([("SCRIPT", "LOAD", command.script.source)])
+            loaded = self._exchange([("SCRIPT", "LOAD", command.script.source)])[0]
+            if isinstance(loaded, RefusedError):
+                raise loaded
             raw = self._exchange([command.parts])[0]
         if isinstance(raw, RefusedError):
             raise raw
@@ -110,14 +114,16 @@ class BlockingExecutor:
             raise_translated(error)
         if any(isinstance(answer, MovedError) for answer in answers):
             self.close()
-        return answers
+        return [named(raw, parts) for raw, parts in zip(answers, commands, strict=True)]
 
     def _open(self) -> "_Link":
         self.close()  # of a link that was cut; the library would keep it
         self._connection.connect()
         # The library offers no public way to its socket; the tests pin that this one works.
-        self._link = _Link(self._connection._sock)  # noqa: SLF001
-        return self._link
+        link = _Link(self._connection._sock)  # noqa: SLF001
+        link.exchange(hiredis.pack_command(introduction(self._name)), 1)
+        self._link = link
+        return link
 
     def close(self) -> None:
         """Close the connection; the executor may be used again and connects anew."""

@@ -2,7 +2,9 @@
 
 The library's defaults re-send writes and give up on long blocking reads (measured with redis-py
 8.1: one lost reply makes two entries; BLOCK 7000 fails after 59 s), so nothing is left to them:
-no retries, RESP2, explicit time-outs, no health checks, one connection per owner.
+no retries, RESP2, explicit time-outs, no health checks, one connection per owner. It introduces
+itself with commands that a user may lack the right to, and fails then: `introduction` is sent
+instead, and its refusal means nothing.
 """
 
 import socket
@@ -58,7 +60,7 @@ def _made(make: Callable[..., Pool], url: str, **options: Any) -> Pool:
         raise SettingsError(f"the server's URL cannot be used: {error}") from error
 
 
-def _options(url: str, timeout_s: float, name: str) -> dict[str, Any]:
+def _options(url: str, timeout_s: float) -> dict[str, Any]:
     return {
         **({} if url.startswith("unix:") else _keepalive()),
         "protocol": 2,
@@ -66,9 +68,14 @@ def _options(url: str, timeout_s: float, name: str) -> dict[str, Any]:
         "socket_timeout": timeout_s,
         "socket_connect_timeout": CONNECT_TIMEOUT_S,
         "health_check_interval": 0,
-        "client_name": name,
+        "driver_info": None,
         "max_connections": 1,
     }
+
+
+def introduction(name: str) -> tuple[Any, ...]:
+    """The command that has `CLIENT LIST` show a name."""
+    return ("CLIENT", "SETNAME", name)
 
 
 def _keepalive() -> dict[str, Any]:
@@ -81,32 +88,31 @@ def _keepalive() -> dict[str, Any]:
     return {"socket_keepalive": True, "socket_keepalive_options": known}
 
 
-def blocking_connection(url: str, timeout_s: float, name: str) -> AnyConnection:
+def blocking_connection(url: str, timeout_s: float) -> AnyConnection:
     """A connection for one thread; it connects on first use.
 
     Args:
         url: `redis://`, `rediss://` or `unix://`.
         timeout_s: how long one answer may take, time spent blocked in the server included.
-        name: shown by `CLIENT LIST`.
     """
     pool = _made(
         redis.ConnectionPool.from_url,
         url,
         retry=Retry(NoBackoff(), 0),
-        **_options(url, timeout_s, name),
+        **_options(url, timeout_s),
     )
     connection = pool.make_connection()
     assert isinstance(connection, redis.Connection | redis.UnixDomainSocketConnection)
     return connection
 
 
-def looping_connection(url: str, timeout_s: float, name: str) -> redis.asyncio.Connection:
+def looping_connection(url: str, timeout_s: float) -> redis.asyncio.Connection:
     """A connection for one event loop; it connects on first use."""
     pool = _made(
         redis.asyncio.ConnectionPool.from_url,
         url,
         retry=redis.asyncio.retry.Retry(NoBackoff(), 0),
-        **_options(url, timeout_s, name),
+        **_options(url, timeout_s),
     )
     connection: redis.asyncio.Connection = pool.make_connection()
     return connection

@@ -9,8 +9,10 @@ import shutil
 import socket
 import subprocess
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import redis
 
@@ -22,6 +24,10 @@ _START_TIMEOUT_MS = 10_000
 _POLL_S = 0.01
 # Blocking commands time out on a tick of the server: at the default of 10 a second, late by 100 ms.
 _TICKS_PER_SECOND = 100
+_SOCKET = "server.sock"
+# What a system takes as the path of a socket: 107 bytes on Linux, 103 elsewhere.
+_SOCKET_PATH_BYTES_MAX = 103
+_SHORT_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - a private folder is made in one
 
 
 def find_server(environ: dict[str, str] | None = None) -> str:
@@ -74,6 +80,16 @@ def is_free(port: int) -> bool:
         return True
 
 
+def is_socket_path(path: Path) -> bool:
+    """Tell whether a socket can lie there and be named in a URL: short enough, and UTF-8."""
+    raw = os.fsencode(path)
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return len(raw) <= _SOCKET_PATH_BYTES_MAX
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
     """How to run the server. Without `folder` it works in a temporary one, removed at the end."""
@@ -94,7 +110,8 @@ class EmbeddedServer:
     def __init__(self, options: ServerOptions, clock: Clock | None = None) -> None:
         self._options = options
         self._clock = clock or SystemClock()
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._temporary: list[tempfile.TemporaryDirectory[str]] = []
+        self._socket_folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._folder = options.folder
 
@@ -114,7 +131,11 @@ class EmbeddedServer:
     @property
     def socket_url(self) -> str:
         """The same server through its unix socket, which is a little faster."""
-        return f"unix://{self.folder / 'server.sock'}"
+        return f"unix://{quote(str(self._socket))}"
+
+    @property
+    def _socket(self) -> Path:
+        return (self._socket_folder or self.folder) / _SOCKET
 
     @property
     def pid(self) -> int:
@@ -135,20 +156,46 @@ class EmbeddedServer:
         """
         if self._process is not None:
             return
-        if self._folder is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="batchfleet-")
-            self._folder = Path(self._temporary.name)
-        log = (self._folder / "server.log").open("ab")
-        with log:
-            self._process = spawn(self._command(), stdout=log, stderr=log)
+        try:
+            self._find_folders()
+            with (self.folder / "server.log").open("ab") as log:
+                self._process = spawn(self._command(), stdout=log, stderr=log)
+        except OSError as error:
+            self._remove_folders()
+            place = f" {error.filename}" if error.filename else ""
+            raise ServerError(f"cannot start a server:{place}: {error.strerror}") from error
         self._wait_until_ready()
+
+    def _find_folders(self) -> None:
+        if self._folder is None:
+            self._folder = self._make_folder(None)
+        if is_socket_path(self._folder / _SOCKET):
+            return
+        for short in _SHORT_FOLDERS:
+            with suppress(OSError):
+                self._socket_folder = self._make_folder(short)
+                return
+        raise ServerError(
+            f"{self._folder} is too long a path for a socket, and no folder can be made in "
+            f"{' or '.join(_SHORT_FOLDERS)}; set TMPDIR to a shorter one"
+        )
+
+    def _make_folder(self, within: str | None) -> Path:
+        folder = tempfile.TemporaryDirectory(prefix="batchfleet-", dir=within)
+        self._temporary.append(folder)
+        return Path(folder.name)
+
+    def _remove_folders(self) -> None:
+        while self._temporary:
+            self._temporary.pop().cleanup()
+        self._folder, self._socket_folder = self._options.folder, None
 
     def _command(self) -> list[str]:
         options = self._options
         return [
             options.program,
             *("--port", str(options.port), "--bind", "127.0.0.1"),
-            *("--unixsocket", str(self.folder / "server.sock"), "--unixsocketperm", "700"),
+            *("--unixsocket", str(self._socket), "--unixsocketperm", "700"),
             *("--dir", str(self.folder), "--save", "", "--hz", str(_TICKS_PER_SECOND)),
             *("--appendonly", "yes" if options.append_only else "no"),
             *("--maxmemory-policy", "noeviction", "--daemonize", "no"),
@@ -193,10 +240,7 @@ class EmbeddedServer:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(10)
-        if self._temporary is not None:
-            self._temporary.cleanup()
-            self._temporary = None
-            self._folder = self._options.folder
+        self._remove_folders()
 
 
 def embedded_options(port: int = 0, folder: Path | None = None) -> ServerOptions:

@@ -17,8 +17,9 @@ ServerError
 `CODES` is the one table of them; `docs/server-errors.md` is drawn from it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import redis
 
@@ -37,6 +38,7 @@ class RefusedError(ServerError):
     def __init__(self, code: str, text: str) -> None:
         super().__init__(f"the server refused: {text}")
         self.code = code
+        self.text = text
 
 
 class FencedError(RefusedError):
@@ -168,6 +170,32 @@ def translate(error: BaseException) -> BaseException:
     if isinstance(error, redis.RedisError):
         return UnreachableError(f"the connection is of no further use: {error}")
     return error
+
+
+_NAMED_MAX = 3
+
+
+def named(raw: Any, parts: Sequence[Any]) -> Any:
+    """A missing right with the command and its keys or channels, which the server does not name.
+
+    Whatever else the answer to `parts` is comes back as it is.
+    """
+    if not isinstance(raw, DeniedError) or raw.code != "NOPERM":
+        return raw
+    command, *targets = (part.decode() if isinstance(part, bytes) else str(part) for part in parts)
+    if command == "EVALSHA":
+        targets = targets[2 : 2 + int(targets[1])]
+    elif command == "SCRIPT":
+        targets = []
+    elif command == "XREADGROUP":
+        targets = targets[targets.index("STREAMS") + 1 :]
+    elif command not in _ON_MANY:
+        targets = targets[:1]
+    named = ", ".join(targets[:_NAMED_MAX])
+    return DeniedError(raw.code, f"{raw.text}: {command} on {named}" if named else raw.text)
+
+
+_ON_MANY = ("UNLINK", "SSUBSCRIBE")
 
 
 def refused(text: str) -> RefusedError:

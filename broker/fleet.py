@@ -1,5 +1,6 @@
 """Commands about the fleet: deploy records, and the life of workers."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,12 @@ def models(namespace: str) -> Command[list[str]]:
 
 def enlist_model(namespace: str, model: str) -> Command[int]:
     """Add a name to the deployed models; a key of its own slot, hence not part of `deploy`."""
-    return plain(int, "SADD", models_key(namespace), model)
+    return enlist_models(namespace, [model])
+
+
+def enlist_models(namespace: str, models: Sequence[str]) -> Command[int]:
+    """Add names to the deployed models, all at once."""
+    return plain(int, "SADD", models_key(namespace), *models)
 
 
 def delist_model(namespace: str, model: str) -> Command[int]:
@@ -49,6 +55,11 @@ def deploy_stamp(keys: ModelKeys) -> Command[Stamp | None]:
 def is_deployed(keys: ModelKeys) -> Command[bool]:
     """Whether the model has a deploy record."""
     return plain(bool, "EXISTS", keys.deploy)
+
+
+def is_undeployed(keys: ModelKeys) -> Command[bool]:
+    """Whether an operator took the model out of service of late."""
+    return plain(bool, "EXISTS", keys.undeployed)
 
 
 def queue_streams(keys: ModelKeys, record: VersionRecord) -> list[str]:
@@ -114,7 +125,7 @@ CHANGED = -1
 
 
 def undeploy(
-    keys: ModelKeys, other_keys: Sequence[str], *, forced: bool, epoch: bytes = b""
+    keys: ModelKeys, other_keys: Sequence[str], *, forced: bool, stamp: Stamp | None = None
 ) -> Command[tuple[int, int]]:
     """Remove a model's keys, or give those that are still of use an end.
 
@@ -122,19 +133,30 @@ def undeploy(
         keys: those of the model.
         other_keys: its streams and bells, as far as the record names them.
         forced: also where requests are open.
-        epoch: that of the record that names them; b"" = whatever it is.
+        stamp: that of the record that names them; None = whatever it is.
 
-    Returns whether it was done (1 or 0, `CHANGED` where the record has another epoch), and how many
+    Returns whether it was done (1 or 0, `CHANGED` where the record is another by now), and how many
     requests are open.
     """
     kept = (keys.workers, keys.lost, keys.journal, keys.dead)
     whole = (keys.deploy, keys.due, keys.tenants, keys.later, keys.parked, keys.ttl)
     script_keys = [keys.undeployed, *kept, *whole, *other_keys]
-    args: list[Part] = ["1" if forced else "0", UNDEPLOYED_MARK_MS, LEFT_BEHIND_MS, epoch]
+    args: list[Part] = ["1" if forced else "0", UNDEPLOYED_MARK_MS, LEFT_BEHIND_MS, *(stamp or ())]
     return call("undeploy", script_keys, args, lambda raw: (raw[0], raw[1]))
 
 
 RESTORED, MARKED = -1, -2
+_RESTORED_NONCE = re.compile(rb"restored:([0-9]{1,19}):")
+
+
+def known_epoch(record: Mapping[str, bytes]) -> tuple[int, bool]:
+    """The epoch of what a record says, and whether a router has put it back since.
+
+    A record that was put back has a higher epoch, and says no more than was known before.
+    """
+    found = _RESTORED_NONCE.match(record.get("nonce", b""))
+    epoch = record.get("epoch", b"0") if found is None else found[1]
+    return int(epoch), found is not None
 
 
 def mend(
@@ -144,21 +166,23 @@ def mend(
     streams: Sequence[str],
     nonce: str,
 ) -> Command[int]:
-    """Make anew what is missing of a deployed model: record, streams, groups.
+    """Make anew what is missing of a deployed model: record, tenants, streams, groups.
 
     Args:
         keys: those of the model.
         known: the deploy hash as it was last read.
-        tenants: for whom it is deployed.
+        tenants: for whom it is deployed; none where that is not known.
         streams: all its work streams.
-        nonce: a fresh one, for a record that has to be made anew.
+        nonce: what makes the nonce of a record that has to be made anew a fresh one.
 
-    Returns how many streams and groups were made, `RESTORED` where the record was missing as well,
+    Returns how many keys and groups were made, `RESTORED` where the record was missing as well,
     or `MARKED` where the model was taken out of service.
     """
     ingress = [keys.ingress(tenant) for tenant in tenants]
     script_keys = [keys.deploy, keys.tenants, keys.undeployed, *ingress, *streams]
-    args: list[Part] = [known["epoch"], nonce, len(tenants), *tenants, *_announcement(known)]
+    nonce = f"restored:{known_epoch(known)[0]}:{nonce}"
+    epoch = known.get("epoch", b"0")
+    args: list[Part] = [epoch, nonce, len(tenants), *tenants, *_announcement(known)]
     return call("mend", script_keys, args, int)
 
 

@@ -8,6 +8,7 @@ the CPU of a whole request: answers go straight from the parser to the futures o
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
 import hiredis
@@ -16,12 +17,14 @@ import redis.asyncio
 
 from ..wire.errors import ServerError
 from .commands import Command
-from .connections import looping_connection
+from .connections import introduction, looping_connection
 from .errors import (
+    DeniedError,
     MovedError,
     NoScriptError,
     RefusedError,
     UnreachableError,
+    named,
     raise_translated,
     refused,
 )
@@ -41,6 +44,12 @@ def pack(parts: Sequence[Any]) -> bytes:
     """A command of texts, bytes and numbers as it goes to the server; `TypeError` for others."""
     packed: bytes = hiredis.pack_command(tuple(parts))
     return packed
+
+
+def head_of(packed: bytes) -> list[bytes]:
+    """A packed command and its first argument."""
+    lines = packed.split(b"\r\n", 5)
+    return [lines[at] for at in (2, 4) if at < len(lines)]
 
 
 class _Link(asyncio.Protocol):
@@ -123,11 +132,14 @@ class _Link(asyncio.Protocol):
         self._on_lost(UnreachableError(f"no answer from the server: {reason}"))
 
 
-async def _open_link(connection: redis.asyncio.Connection, link: _Link) -> None:
+async def _open_link(connection: redis.asyncio.Connection, link: _Link, name: str) -> None:
     try:
         # It does not notice the loss of a transport that was taken over.
         await connection.disconnect(nowait=True)
         await connection.connect()
+        await connection.send_command(*introduction(name))
+        with suppress(redis.ResponseError):
+            await connection.read_response()
     except (redis.RedisError, OSError) as error:
         raise_translated(error)
     link.take_over(connection)
@@ -165,7 +177,8 @@ class LoopingExecutor:
     """
 
     def __init__(self, url: str, name: str, timeout_s: float = COMMAND_TIMEOUT_S) -> None:
-        self._connection = looping_connection(url, timeout_s, name)
+        self._connection = looping_connection(url, timeout_s)
+        self._name = name
         self._timeout_s = timeout_s
         self._outbox: deque[tuple[bytes, _Caller]] = deque()
         self._in_flight: deque[_Caller] = deque()
@@ -196,14 +209,16 @@ class LoopingExecutor:
         async with self._room:
             raw = await self._send(packed)
             if script is not None and isinstance(raw, NoScriptError):
-                _checked(await self._send(pack(("SCRIPT", "LOAD", script.source))))
+                load = ("SCRIPT", "LOAD", script.source)
+                _checked(named(await self._send(pack(load)), load))
                 raw = await self._send(packed)
-        return command.read(_checked(raw))
+        return command.read(_checked(named(raw, command.parts)))
 
     async def run_packed(self, packed: bytes) -> Any:
         """Run a packed command that is not a script; returns the raw answer. Errors as of `run`."""
         async with self._room:
-            return _checked(await self._send(packed))
+            raw = await self._send(packed)
+            return _checked(named(raw, head_of(packed)) if isinstance(raw, DeniedError) else raw)
 
     async def run_each(self, commands: Sequence[Command[Any]]) -> list[Any]:
         """Run plain commands in one round trip; a `ServerError` stands where one failed."""
@@ -211,7 +226,7 @@ class LoopingExecutor:
         futures = [self._send(pack(command.parts)) for command in commands]
         raws = await asyncio.gather(*futures)
         return [
-            raw if isinstance(raw, ServerError) else command.read(raw)
+            named(raw, command.parts) if isinstance(raw, ServerError) else command.read(raw)
             for command, raw in zip(commands, raws, strict=True)
         ]
 
@@ -272,7 +287,7 @@ class LoopingExecutor:
     async def _connect(self) -> None:
         link = _Link(self._on_answer, self._on_lost)
         try:
-            await _open_link(self._connection, link)
+            await _open_link(self._connection, link, self._name)
         except ServerError as error:
             self._connecting = None
             _tell((caller for _, caller in self._outbox), error)
@@ -335,7 +350,8 @@ class Subscription:
     """
 
     def __init__(self, url: str, name: str, on_message: OnMessage) -> None:
-        self._connection = looping_connection(url, COMMAND_TIMEOUT_S, name)
+        self._connection = looping_connection(url, COMMAND_TIMEOUT_S)
+        self._name = name
         self._on_message = on_message
         self._channels: set[str] = set()
         self._link: _Link | None = None
@@ -362,7 +378,7 @@ class Subscription:
         """
         self._end = asyncio.get_running_loop().create_future()
         link = _Link(self._on_answer, self._on_lost)
-        await _open_link(self._connection, link)
+        await _open_link(self._connection, link, self._name)
         self._link = link
         try:
             for channel in self._channels:
@@ -379,7 +395,7 @@ class Subscription:
 
     def _on_answer(self, raw: Any) -> None:
         if isinstance(raw, RefusedError):
-            self._finish(raw)
+            self._finish(named(raw, ("SSUBSCRIBE", *self._channels)))
         elif raw[0] == b"smessage":
             self._on_message(raw[1].decode(), raw[2])
         elif raw[0] == b"ssubscribe":

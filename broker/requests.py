@@ -403,12 +403,17 @@ def reply(keys: ModelKeys, tenant: str, request_id: str) -> Command[bytes | None
 
 def forget_replies(
     keys: ModelKeys, tenant: str, request_ids: Sequence[str], with_blobs: Sequence[str] = ()
-) -> Command[int]:
-    """Remove replies that were handed over, and the blobs of some of these requests."""
-    named = [keys.reply(tenant, request_id) for request_id in request_ids]
+) -> list[Command[int]]:
+    """Remove replies that were handed over, and the blobs of some of these requests.
+
+    Apart, since a user may have a right to each and none to both in one command.
+    """
+    blobs: list[Part] = []
     for request_id in with_blobs:
-        named += (keys.blob(tenant, request_id), keys.outputs_blob(tenant, request_id))
-    return plain(int, "UNLINK", *named)
+        blobs += (keys.blob(tenant, request_id), keys.outputs_blob(tenant, request_id))
+    replies = (keys.reply(tenant, request_id) for request_id in request_ids)
+    commands = [plain(int, "UNLINK", *replies)]
+    return [*commands, plain(int, "UNLINK", *blobs)] if blobs else commands
 
 
 def waiting(stream: str, start: str, count: int) -> Command[list[Entry]]:

@@ -5,10 +5,12 @@ device goes on to its end, since a batch cannot be taken apart.
 """
 
 from collections.abc import Collection, Iterable
+from functools import partial
 from typing import Protocol
 
 from ..broker import requests
 from ..broker.interface import Executor
+from ..service.steps import Steps
 from ..wire.keys import ModelKeys
 
 # Most requests are over before anybody would look.
@@ -28,10 +30,11 @@ class Holder(Protocol):
 class ClosedWatch:
     """Looks every quarter of a second, on the keeper's thread and connection."""
 
-    def __init__(self, holder: Holder, executor: Executor, namespace: str) -> None:
+    def __init__(self, holder: Holder, executor: Executor, namespace: str, steps: Steps) -> None:
         self._holder = holder
         self._executor = executor
         self._namespace = namespace
+        self._steps = steps
         self._next_ms = 0.0
 
     def tick(self, models: Iterable[str], now_ms: float) -> bool:
@@ -49,7 +52,7 @@ class ClosedWatch:
             if members:
                 keys = ModelKeys(self._namespace, model)
                 asked = True
-                closed = self._executor.run(requests.closed_among(keys, members))
-                if closed:
+                look = partial(self._executor.run, requests.closed_among(keys, members))
+                if closed := self._steps.run("closed", model, look):
                     self._holder.drop_closed(model, closed)
         return asked

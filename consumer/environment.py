@@ -6,6 +6,7 @@ from pathlib import Path
 from ..models.cache import default_cache
 from ..models.environments import python_of
 from ..wire.errors import StoreError
+from ..wire.texts import safe_text
 from .device_command import probe_command
 
 _PROBE_TIMEOUT_S = 20.0
@@ -16,7 +17,7 @@ class Interpreters:
     """Finds the interpreters of environments; one that was found fit is not looked at again."""
 
     def __init__(self, cache: str) -> None:
-        self._cache = Path(cache) if cache else default_cache()
+        self._cache = cache
         self._fit: dict[str, Path] = {}
 
     def find(self, environment: str, version: str) -> tuple[Path | None, str]:
@@ -30,7 +31,8 @@ class Interpreters:
         if known is not None and known.exists():
             return known, ""
         try:
-            python = python_of(environment, self._cache, version)
+            cache = Path(self._cache) if self._cache else default_cache()
+            python = python_of(environment, cache, version)
         except StoreError as error:
             return None, str(error)
         reason = _why_unfit(python)
@@ -47,6 +49,7 @@ def _why_unfit(python: Path) -> str:
             probe_command(python),
             capture_output=True,
             text=True,
+            errors="backslashreplace",
             timeout=_PROBE_TIMEOUT_S,
             check=False,
         )
@@ -55,4 +58,4 @@ def _why_unfit(python: Path) -> str:
     if done.returncode == 0:
         return ""
     said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-    return said[-1][:_REASON_CHARACTERS_MAX]
+    return safe_text(said[-1], _REASON_CHARACTERS_MAX)

@@ -9,11 +9,13 @@ from ..broker.errors import UnusableKeyError
 from ..broker.interface import COMMAND_TIMEOUT_S, Executor
 from ..service.back_off import LONGEST_S, BackOff
 from ..service.watchdog import Pace
-from ..wire.errors import ServerError
+from ..wire.errors import Remedy, ServerError
 from ..wire.keys import ModelKeys
 from .context import WorkerContext
 
 Announcement = Mapping[str, str]
+
+_OF_ONE_MODEL = (Remedy.SET_ASIDE, Remedy.RECREATE, Remedy.REPORT)
 
 
 class Heart:
@@ -21,8 +23,10 @@ class Heart:
 
     `announce` and `withdraw` may be called from any thread; the rest belongs to the heart's own.
     After a beat went through for all models, `on_beat` gets the moment before it was sent, which
-    is when the lease began anew. A model whose keys a foreign hand has spoilt is told of once and
-    set aside: it must not cost the others their beat. `stopping` ends it.
+    is when the lease began anew. A name that a foreign hand, or a server that lost its data, took
+    from the living is entered again where no peer can have buried it. A model whose keys a foreign
+    hand has spoilt is told of once and set aside: it must not cost the others their beat.
+    `stopping` ends it.
     """
 
     def __init__(
@@ -45,11 +49,13 @@ class Heart:
         self._loop = context.watchdog.watch("heart", COMMAND_TIMEOUT_S, pace)
         # The hash outlives a few missed beats; whether a worker is alive is for the counter to say.
         self._ttl_ms = 3 * context.settings.lease_ms
+        self._safe_ms = context.settings.lease_ms * 2 / 3
         self._on_beat = on_beat
         self._lock = threading.Lock()
         self._wanted: dict[ModelKeys, Announcement] = {}  # guarded by _lock
         self._joined: set[ModelKeys] = set()  # written by the heart's thread
         self._models: set[str] = set()  # their names, for other threads to look up
+        self._beaten_ms: dict[ModelKeys, float] = {}  # when each last beat began; the heart's
         self._set_aside: set[str] = set()  # models whose refusal was told; of the heart's thread
         self._again = threading.Event()
         self.fenced = threading.Event()
@@ -110,8 +116,8 @@ class Heart:
         """End the watch over the beat; the connection is for `leave_all`."""
         self._loop.end()
 
-    def stop(self) -> None:
-        """Have `run` look at once whether it is over."""
+    def beat_soon(self) -> None:
+        """Have `run` beat at once, or see that it is over."""
         self._again.set()
 
     def beat_once(self) -> None:
@@ -126,11 +132,12 @@ class Heart:
         for keys in self._joined - set(wanted):
             self._joined.discard(keys)
             self._models.discard(keys.model)
+            self._beaten_ms.pop(keys, None)
             with self._apart(keys):
                 self._executor.run_all(fleet.vanish(keys, self._worker))
         for keys, announcement in wanted.items():
             with self._apart(keys):
-                self._beat(keys, announcement)
+                self._beat(keys, announcement, began_ms)
             if self.fenced.is_set():
                 return
         self._on_beat(began_ms)
@@ -140,27 +147,56 @@ class Heart:
         """Around what is done for one model: what a foreign hand did to it concerns no other."""
         try:
             yield
-        except UnusableKeyError as error:
+        except ServerError as error:
+            if error.remedy not in _OF_ONE_MODEL:
+                raise
             if keys.model not in self._set_aside:
                 self._set_aside.add(keys.model)
                 self._events.emit("stream.unusable", model=keys.model, reason=str(error))
         else:
             self._set_aside.discard(keys.model)
 
-    def _beat(self, keys: ModelKeys, announcement: Announcement) -> None:
-        if self._is_alive(keys, announcement):
-            self._joined.add(keys)
-            self._models.add(keys.model)
-        elif self._executor.run(fleet.is_deployed(keys)):
-            self.fenced.set()
+    def _beat(self, keys: ModelKeys, announcement: Announcement, began_ms: float) -> None:
+        if not self._is_alive(keys, announcement, began_ms):
+            if not self._executor.run(fleet.is_deployed(keys)):
+                return  # undeployed, or lost until routers put it back
+            if not self._is_back(keys, announcement):
+                self.fenced.set()
+                return
+        self._joined.add(keys)
+        self._models.add(keys.model)
+        self._beaten_ms[keys] = began_ms
 
-    def _is_alive(self, keys: ModelKeys, announcement: Announcement) -> bool:
-        if keys not in self._joined:
-            join = fleet.join(keys, self._worker, self._ttl_ms, announcement)
-            return self._executor.run(join)
+    def _is_alive(self, keys: ModelKeys, announcement: Announcement, began_ms: float) -> bool:
+        if keys in self._joined:
+            return self._move(keys, announcement, began_ms)
+        return self._join(keys, announcement)
+
+    def _join(self, keys: ModelKeys, announcement: Announcement) -> bool:
+        return self._executor.run(fleet.join(keys, self._worker, self._ttl_ms, announcement))
+
+    def _move(self, keys: ModelKeys, announcement: Announcement, began_ms: float) -> bool:
         # Whole each time: the hash may have expired while this process was frozen.
         beat = fleet.beat(keys, self._worker, self._ttl_ms, announcement)
-        return self._executor.run(beat) > 0
+        try:
+            return self._executor.run(beat) > 0
+        except UnusableKeyError:
+            if self._is_safe(keys):
+                # While a foreign key lies in the place of the living, nobody can be buried.
+                self._beaten_ms[keys] = began_ms
+            raise
+
+    def _is_safe(self, keys: ModelKeys) -> bool:
+        """Whether no peer can have buried us: they do once they saw no beat for a whole lease."""
+        beaten_ms = self._beaten_ms.get(keys)
+        return beaten_ms is not None and self._clock.monotonic_ms() <= beaten_ms + self._safe_ms
+
+    def _is_back(self, keys: ModelKeys, announcement: Announcement) -> bool:
+        """Whether a name that is gone was no peer's to bury, and was entered again."""
+        if not self._is_safe(keys) or not self._join(keys, announcement):
+            return False
+        self._events.emit("worker.rejoined", worker=self._worker, model=keys.model)
+        return True
 
     def leave_all(self) -> None:
         """Go from all models by one's own will, once the heart's thread has ended.

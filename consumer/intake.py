@@ -75,8 +75,8 @@ class Desk(Protocol):
     def report_unreadable(self, what: str) -> None:
         """An entry was not written by a router."""
 
-    def fence(self) -> None:
-        """This worker is not among the living any more."""
+    def report_fenced(self) -> None:
+        """A take was refused, since this worker is not among the living of the model."""
 
     def doubt(self) -> None:
         """An answer was lost that may have handed entries to us."""
@@ -135,10 +135,11 @@ class Intake:
         try:
             was_asked = self._turn()
         except FencedError:
-            # Of a model that was undeployed meanwhile, the worker has taken its own leave.
-            if not self._over.is_set() and not self._is_gone():
-                desk.fence()
-            return None
+            # Once the worker has left a model that was undeployed, the keeper ends this thread.
+            if not self._over.is_set():
+                desk.report_fenced()
+            self._loop.broke()
+            return self._loop.delay_s()
         except ServerError as error:
             desk.doubt()
             self._loop.failed(error)
@@ -153,14 +154,6 @@ class Intake:
         """End the watch, and the connection."""
         self._loop.end()
         self._executor.close()
-
-    def _is_gone(self) -> bool:
-        """Whether the model was undeployed, so that nobody is among its living any more."""
-        try:
-            return not self._executor.run(fleet.is_deployed(self._keys))
-        except ServerError as error:
-            self._desk.report_outage(error)
-            return False
 
     def _turn(self) -> bool:
         """Take once where there is room; returns whether the server was asked for entries."""

@@ -16,6 +16,16 @@ from .protocol import EXIT_MODEL_LEFT, Message
 _SOCKET_BUFFER_BYTES = 1024 * 1024
 _REAP_TIMEOUT_S = 10
 _MARK_BYTES = 8
+_STDERR = 2
+
+
+def log_stream() -> int:
+    """What to give a child as standard output that shall print where logs go."""
+    try:
+        os.fstat(_STDERR)
+    except OSError:  # we were started without one
+        return subprocess.DEVNULL
+    return _STDERR
 
 
 class Link(Protocol):
@@ -67,7 +77,11 @@ class DeviceLink:
     """
 
     def __init__(self, command: Sequence[str], *, at_terminal: bool = False) -> None:
-        """Start `command`; `at_terminal` leaves it the terminal, so that a debugger works."""
+        """Start `command`; `at_terminal` leaves it the terminal, so that a debugger works.
+
+        Its standard output goes where its log goes: ours is for our own words, and what a model, a
+        library of it or a child of either prints must neither mix with them nor pass through us.
+        """
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER_BYTES)
@@ -82,6 +96,8 @@ class DeviceLink:
                 command,
                 pass_fds=descriptors,
                 start_new_session=not at_terminal,
+                stdin=None if at_terminal else subprocess.DEVNULL,
+                stdout=log_stream(),
                 env={**os.environ, MARK: mark},
             )
         os.close(lifeline)

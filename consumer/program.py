@@ -4,7 +4,6 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from fnmatch import fnmatchcase
 from os import getpid
 from random import Random
 
@@ -13,6 +12,7 @@ import orjson
 from ..broker import fleet
 from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor
 from ..broker.redis_broker import RedisBroker
+from ..broker.rights import WORKER, require_rights
 from ..service.clock import Clock
 from ..service.descendants import reap_orphans
 from ..service.events import Events
@@ -21,10 +21,11 @@ from ..service.identity import new_worker_name
 from ..service.lifecycle import StopSignal, Thread
 from ..service.outage import Outage
 from ..service.settings import Settings
+from ..service.steps import Steps
 from ..service.watchdog import Watchdog
 from ..wire.announcements import worker_announcement
 from ..wire.deployment import Deployment, Stamp, VersionRecord
-from ..wire.errors import ServerError, SettingsError
+from ..wire.errors import ServerError
 from ..wire.keys import ModelKeys
 from .closed import ClosedWatch
 from .conduct import is_another, is_deployed_anew
@@ -33,6 +34,7 @@ from .device_command import device_command
 from .environment import Interpreters
 from .held import Lane
 from .link import DeviceLink
+from .records import DeployRecords
 from .recovery import Recovery
 from .worker import Outcome, Worker
 
@@ -103,20 +105,21 @@ class Keeper:
         self._worker = worker
         self._context = worker.context
         self._on_ready: OnReady | None = on_ready
-        self._patterns = [pattern.strip() for pattern in self._context.settings.models.split(",")]
         self._lanes: dict[tuple[str, str], Lane] = {}
         self._interpreters = Interpreters(self._context.settings.cache)
         self._intakes: dict[str, tuple[Thread, threading.Event]] = {}
         self._executor = worker.connect("keeper")
+        self._steps = Steps(self._context.outage)
+        self._records = DeployRecords(self._context.settings, self._context.events, self._steps)
         self._recovery = Recovery(worker, self._executor, self._context)
-        self._closed = ClosedWatch(worker, self._executor, self._context.settings.namespace)
-        self._deployments: dict[str, Deployment] = {}
+        self._closed = ClosedWatch(
+            worker, self._executor, self._context.settings.namespace, self._steps
+        )
         self._next_refresh_ms = 0.0
         self._refreshed_ms = 0.0
         self._loop = self._context.watchdog.watch("keeper", COMMAND_TIMEOUT_S)
         self._is_stranded = False  # it held requests of a version that cannot be loaded here
         self._has_looked = False  # at the deploy records
-        self._unreadable: dict[str, str] = {}  # records that were reported
 
     def run(self, stop: StopSignal) -> Outcome:
         """Keep the worker until it is stopped or fenced.
@@ -217,15 +220,19 @@ class Keeper:
         return Outcome.STRANDED if self._is_stranded else Outcome.STOPPED
 
     def _ask_server(self) -> None:
-        now_ms, loop = self._worker.now_ms(), self._loop
+        now_ms, loop, steps = self._worker.now_ms(), self._loop, self._steps
         is_due = now_ms >= self._next_refresh_ms
+        lanes = list(self._lanes.values())
+        steps.begin()
         try:
             if is_due:
                 self._refreshed_ms = now_ms
-                self._refresh(self._executor)
+                steps.run("refresh", "", lambda: self._refresh(self._executor))
                 self._next_refresh_ms = now_ms + self._context.settings.refresh_ms
-            self._recovery.tick(self._deployments, list(self._lanes.values()))
-            was_asked = self._closed.tick(self._deployments, now_ms) or is_due
+                lanes = list(self._lanes.values())
+            steps.run("recover", "", lambda: self._recovery.tick(self._records.known, lanes))
+            closed = steps.run("closed", "", lambda: self._closed.tick(self._records.known, now_ms))
+            was_asked = steps.worked() and (closed or is_due)
         except ServerError as error:
             self._next_refresh_ms = 0.0
             loop.failed(error)
@@ -236,38 +243,17 @@ class Keeper:
                 loop.passed()
 
     def _refresh(self, executor: Executor) -> None:
+        if not self._has_looked:
+            namespace, example = self._context.settings.namespace, self._records.example
+            require_rights(executor, WORKER, namespace, example)
         self._worker.measure_server_offset(executor)
-        namespace = self._context.settings.namespace
-        names = [
-            name
-            for name in executor.run(fleet.models(namespace))
-            if any(fnmatchcase(name, pattern) for pattern in self._patterns)
-        ]
-        hashes = executor.run_all([fleet.deploy_hash(ModelKeys(namespace, n)) for n in names])
-        deployments: dict[str, Deployment] = {}
-        for name, raw in zip(names, hashes, strict=True):
-            deployment = self._read_record(name, raw)
-            if deployment is not None:
-                deployments[name] = deployment
-        self._deployments = deployments
+        deployments = self._records.read(executor, self._worker.now_ms())
         self._match_lanes(deployments)
         self._worker.act_on(deployments)
         self._announce(deployments)
         self._has_looked = True
 
-    def _read_record(self, model: str, raw: Mapping[str, bytes]) -> Deployment | None:
-        """The deploy record of a model; one that cannot be read concerns no other model."""
-        try:
-            deployment = Deployment.from_hash(model, raw)
-        except SettingsError as error:
-            if self._unreadable.get(model) != str(error):
-                self._context.events.emit("model.record_unreadable", model=model, reason=str(error))
-            self._unreadable[model] = str(error)
-            return None
-        self._unreadable.pop(model, None)
-        return deployment
-
-    def _match_lanes(self, deployments: dict[str, Deployment]) -> None:
+    def _match_lanes(self, deployments: Mapping[str, Deployment]) -> None:
         wanted = {
             (model, version): record
             for model, deployment in deployments.items()
@@ -301,7 +287,7 @@ class Keeper:
         )
         return Lane(0, model, record, refusal=refusal)
 
-    def _announce(self, deployments: dict[str, Deployment]) -> None:
+    def _announce(self, deployments: Mapping[str, Deployment]) -> None:
         namespace = self._context.settings.namespace
         for model, deployment in deployments.items():
             keys = ModelKeys(namespace, model)

@@ -5,13 +5,16 @@ lost had taken, and forget the lost once nothing is pending for them.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..broker import fleet, requests
+from ..broker.commands import Command
 from ..broker.errors import FencedError, StaleRecordError
 from ..broker.interface import Executor
 from ..broker.requests import Recovered
+from ..service.steps import Steps, settled
 from ..wire.deployment import Deployment, Stamp
 from ..wire.errors import ErrorBody, ServerError
 from ..wire.keys import ModelKeys
@@ -81,6 +84,7 @@ class Recovery:
         )
         self._beat_ms = settings.beat_ms
         self._recover_ms = settings.recover_ms
+        self._steps = Steps(context.outage)
         self._next_ms = 0.0
         self._jitter = Random(heir.name)  # noqa: S311 - spreads peers, guards nothing
 
@@ -98,10 +102,9 @@ class Recovery:
         try:
             peers, lost = self.look(list(deployments))
             for model, gone in lost.items():
-                try:
-                    self._take_over_model(deployments[model], lanes, gone)
-                except StaleRecordError:
-                    self._heir.reread(model, deployments[model].stamp)
+                take_over = partial(self._recover_model, deployments[model], lanes, gone)
+                if not self._steps.run("recover", model, take_over):
+                    self._heir.doubt()  # what was claimed before the error is not held
         except FencedError:
             peers = 0
             self._watch.interrupt()  # the heart finds out what it means
@@ -125,28 +128,36 @@ class Recovery:
             self._watch.interrupt()
             return 0, {}
         keys = [ModelKeys(self._namespace, model) for model in models]
-        answers = self._executor.run_all(
-            [
-                fleet.server_info(),
-                *(fleet.beat_counters(key) for key in keys),
-                *(fleet.lost(key) for key in keys),
-            ]
-        )
-        beats, lost = answers[1 : 1 + len(keys)], answers[1 + len(keys) :]
-        counters: dict[tuple[ModelKeys, str], float] = {
-            (key, worker): counter
-            for key, found in zip(keys, beats, strict=True)
-            for worker, counter in found.items()
-            if worker != self._heir.name
-        }
-        gone = {key.model: names for key, names in zip(keys, lost, strict=True) if names}
-        dead = self._watch.look(counters, self._heir.now_ms(), answers[0].run_id)
+        commands: list[Command[Any]] = [fleet.server_info()]
+        for key in keys:
+            commands += (fleet.beat_counters(key), fleet.lost(key))
+        info, *answers = self._executor.run_each(commands)
+        if isinstance(info, ServerError):
+            raise info
+        counters: dict[tuple[ModelKeys, str], float] = {}
+        gone: dict[str, list[str]] = {}
+        for key, some in zip(keys, zip(answers[::2], answers[1::2], strict=True), strict=True):
+            beats, lost = self._steps.run("look", key.model, partial(settled, some)) or ({}, [])
+            counters |= {(key, name): at for name, at in beats.items() if name != self._heir.name}
+            gone |= {key.model: lost} if lost else {}
+        dead = self._watch.look(counters, self._heir.now_ms(), info.run_id)
         for (key, worker), counter in dead.items():
             self._context.faults.reach("worker.before_bury")
-            if self._executor.run(fleet.bury(key, worker, counter)):
+            bury = partial(self._executor.run, fleet.bury(key, worker, counter))
+            if self._steps.run("bury", key.model, bury):
                 gone.setdefault(key.model, []).append(worker)
                 self._context.events.emit("worker.buried", worker=worker, model=key.model)
         return len({worker for _, worker in counters}), gone
+
+    def _recover_model(
+        self, deployment: Deployment, lanes: Sequence[Lane], lost: Sequence[str]
+    ) -> bool:
+        """Do a round for one model; True."""
+        try:
+            self._take_over_model(deployment, lanes, lost)
+        except StaleRecordError:
+            self._heir.reread(deployment.model, deployment.stamp)
+        return True
 
     def _take_over_model(
         self, deployment: Deployment, lanes: Sequence[Lane], lost: Sequence[str]

@@ -14,6 +14,7 @@ from pathlib import Path
 from ..broker import fleet
 from ..broker.commands import Command
 from ..broker.interface import COMMAND_TIMEOUT_S, Executor, blocking_timeout_s
+from ..service.watchdog import PROMPT, Pace
 from ..wire.deployment import Deployment, Stamp, VersionRecord
 from ..wire.errors import ErrorBody, ServerError
 from ..wire.keys import ModelKeys
@@ -205,7 +206,8 @@ class Worker:
     def make_intake(self, keys: ModelKeys, over: threading.Event) -> Intake:
         """What takes entries of one model until told to stop; for a thread of its own."""
         executor = self.connect("take", blocking_timeout_s(BELL_TIMEOUT_S))
-        loop = self.context.watchdog.watch(f"intake {keys.model}", BELL_TIMEOUT_S)
+        pace = Pace(back_off=PROMPT)
+        loop = self.context.watchdog.watch(f"intake {keys.model}", BELL_TIMEOUT_S, pace)
         return Intake(self, keys, executor, over, loop, self.context.faults)
 
     def offer(self, model: str, *, wait: bool) -> Offer:
@@ -305,9 +307,9 @@ class Worker:
         """Tell of an entry that was not written by a router."""
         self.context.events.emit("worker.unreadable_entry", worker=self.name, reason=what)
 
-    def fence(self) -> None:
-        """This worker is not among the living any more; the keeper ends it."""
-        self.heart.fenced.set()
+    def report_fenced(self) -> None:
+        """A take was refused: the heart finds out at once what it means."""
+        self.heart.beat_soon()
 
     def doubt(self) -> None:
         """An answer was lost that may have handed entries to us: intake is to look."""
@@ -350,7 +352,7 @@ class Worker:
     def stop(self) -> None:
         """End all threads and device processes; leave what can be left."""
         self.stopping.set()
-        self.heart.stop()
+        self.heart.beat_soon()
         with self.lock:
             self.changed.notify_all()
             for unit in self.units:

@@ -9,10 +9,13 @@ renamed, and a folder is named after its manifest, so that all of them write the
 
 import os
 import secrets
+import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from ..service.ownership import foreign_hand
 from ..wire.errors import StoreError
 from .files import FileEntry, is_intact, plain_path, write_durably
 from .manifest import Manifest
@@ -22,8 +25,46 @@ Download = Callable[[str, BinaryIO], None]
 
 
 def default_cache() -> Path:
-    """Where caches lie unless a setting says otherwise."""
-    return Path.home() / ".cache" / "batchfleet"
+    """Where caches lie unless a setting says otherwise; a local store needs none.
+
+    `~/.cache/batchfleet`; for a user without a home that can be written to, a folder of his own
+    among the temporary ones.
+
+    Raises:
+        StoreError: that folder is another's, or there is no place for one.
+    """
+    try:
+        home = Path.home()
+    except RuntimeError:  # no HOME, and no entry for this user
+        return _temporary_cache()
+    folder = home / ".cache" / "batchfleet"
+    nearest = next((one for one in (folder, *folder.parents) if one.exists()), folder)
+    usable = home.is_absolute() and os.access(nearest, os.W_OK | os.X_OK)
+    return folder if usable else _temporary_cache()
+
+
+def _temporary_cache() -> Path:
+    try:
+        folder = Path(tempfile.gettempdir()) / f"batchfleet-{os.geteuid()}"
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+    except OSError as error:
+        raise StoreError(
+            f"there is no folder for a cache: {error.strerror}; name one with --cache"
+        ) from error
+    if why := foreign_hand([folder]):
+        raise StoreError(f"no cache can lie there: {why}; name another folder with --cache")
+    return folder
+
+
+def find_cache(setting: str) -> Path | None:
+    """The folder of the setting `cache`, or the default one, absolute.
+
+    None where there is no default one here: whoever needs it is told by `default_cache`.
+    """
+    with suppress(StoreError, RuntimeError):
+        return (Path(setting) if setting else default_cache()).absolute()
+    return None
 
 
 class FileCache:

@@ -18,11 +18,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ..service.regular_files import open_regular
 from ..wire.errors import StoreError
-from .code import CodeKind, ModelCode
+from .code import CodeKind, ModelCode, code_files
 from .files import FileEntry, copy_checked, is_intact, silent, write_durably
 from .manifest import Manifest
 from .model import Model
+from .spawning import hand_to_children
 
 _PACKAGE = "batchfleet_version_"
 _WHEELS = "wheels"
@@ -136,7 +138,8 @@ class _CheckedSource(SourceLoader):
         Raises:
             StoreError: it differs from the manifest.
         """
-        raw = self._path.read_bytes()
+        with open_regular(self._path) as file:
+            raw = file.read(self._entry.size_bytes + 1)
         if FileEntry(hashlib.sha256(raw).hexdigest(), len(raw)) != self._entry:
             raise StoreError(f"{self._path.name} differs from its manifest")
         return raw
@@ -147,13 +150,19 @@ def _module_of_file(manifest: Manifest, code: ModelCode, place: CodePlace) -> Mo
         raise StoreError(f"the version has no file {code.source}")
     digest = hashlib.sha256(f"{manifest.model}/{manifest.version}/{manifest.lineage}".encode())
     package = _PACKAGE + digest.hexdigest()[:12]
-    _forget(package)
-    finder = _VersionFinder(package=package, files=manifest.files, place=place)
-    sys.meta_path.append(finder)
+    files = {name: manifest.files[name] for name in code_files(manifest.files)}
+    adopt(package, files, place)
+    hand_to_children(package, adopt, (files, place))
     try:
         return importlib.import_module(f"{package}.{code.module}")
     except ModuleNotFoundError as error:
         raise StoreError(_missing(error, manifest, place)) from error
+
+
+def adopt(package: str, files: Mapping[str, FileEntry], place: CodePlace) -> None:
+    """Make a version's source files importable as one package, each checked when it is read."""
+    _forget(package)
+    sys.meta_path.append(_VersionFinder(package=package, files=files, place=place))
 
 
 def _forget(package: str) -> None:
@@ -211,7 +220,7 @@ def _kept_wheel(source: Path, entry: FileEntry, cache: Path) -> Path:
     kept.unlink(missing_ok=True)
 
     def write(target: Any) -> None:
-        with source.open("rb") as stream:
+        with open_regular(source) as stream:
             copy_checked(source.name, stream, target, entry, silent)
 
     write_durably(kept, write)

@@ -14,16 +14,18 @@ from typing import Any
 
 import orjson
 
+from ..service.regular_files import read_regular
 from ..wire.codec import plain_json
 from ..wire.errors import BatchfleetError, StoreError
 from .code import RUNTIME
 from .environments import LOCKED
-from .files import describe_file
+from .files import describe_file, files_under
 from .hooks import defines, find_hook_fault
 from .manifest import Manifest
 
 _PACKAGE = "batchfleet"
 _BASE = "Model"
+_SOURCE_BYTES_MAX = 16 * 1024 * 1024
 _IN_CLASS = ("signature", "limits", "bytes_per_token")
 _FILLED_IN = ("runtime", "code", "files", "code_sha256")
 
@@ -89,12 +91,17 @@ _FLAGS = {"model": "name", "version": "version"}
 
 def _parse(path: Path) -> ast.Module:
     try:
-        return ast.parse(path.read_bytes(), str(path))
-    except OSError as error:
-        raise DraftError(f"cannot read {path}: {error.strerror}") from error
+        return ast.parse(_read(path), str(path))
     except (SyntaxError, ValueError) as error:
         at = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
         raise DraftError(f"{path}{at} is not Python: {error}") from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_regular(path, _SOURCE_BYTES_MAX)
+    except OSError as error:
+        raise DraftError(f"cannot read {path}: {error.strerror}") from error
 
 
 def _choose_class(path: Path, tree: ast.Module, name: str) -> ast.ClassDef:
@@ -225,15 +232,17 @@ def _sources(path: Path, wishes: Wishes) -> dict[str, Path]:
 def _files_of(path: Path) -> dict[str, Path]:
     if not path.is_dir():
         return {path.name: path}
-    files = [file for file in sorted(path.rglob("*")) if file.is_file()]
-    kept = [file for file in files if "__pycache__" not in file.parts]
-    return {file.relative_to(path.parent).as_posix(): file for file in kept}
+    prefix = f"{path.name}/" if path.name else ""
+    try:
+        return {prefix + name: file for name, file in files_under(path).items()}
+    except StoreError as error:
+        raise DraftError(str(error)) from error
 
 
 def _environment(wishes: Wishes) -> dict[str, str]:
     if wishes.requirements is None:
         return _given({"environment": wishes.environment})
-    if b"--hash=sha256:" not in wishes.requirements.read_bytes():
+    if b"--hash=sha256:" not in _read(wishes.requirements):
         raise DraftError(
             f"{wishes.requirements} names no hashes: lock it with `pip-compile --generate-hashes` "
             "or `uv pip compile --generate-hashes`"

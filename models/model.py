@@ -35,7 +35,8 @@ class Row(dict[str, Any]):
         parameters: Mapping[str, Any] | None = None,
         truncate: str = "refuse",
     ) -> None:
-        super().__init__(values or {})
+        if values:
+            super().__init__(values)
         self.parameters: Mapping[str, Any] = parameters or {}
         self.truncate = truncate
 

@@ -13,37 +13,61 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import fsspec.core
 from fsspec.implementations.local import LocalFileSystem
 
+from ..service.ownership import foreign_hand
+from ..service.regular_files import open_regular, read_regular
 from ..wire.errors import StoreError
-from ..wire.names import is_name, require_name
+from ..wire.names import RULE, is_name, require_name
 from .cache import FileCache, default_cache
 from .files import (
     MANIFEST_NAME,
     FileEntry,
     Progress,
+    checked_name,
     copy_checked,
     describe_file,
     is_intact,
-    plain_path,
     silent,
     write_durably,
+)
+from .listing import (
+    Folders,
+    LeftOut,
+    inside,
+    is_ignored,
+    local_folders,
+    shown_name,
+    version_order,
 )
 from .manifest import MANIFEST_BYTES_MAX, Manifest
 from .runtimes import code_sha256
 
 ENTRIES_MAX = 10_000
+_KNOWN_MAX = 20
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
+_FAULTS_MAX = 5
 
 
-def version_order(version: str) -> tuple[list[Any], str]:
-    """Sort key of version names in which 2 comes before 10."""
-    parts = re.split(r"([0-9]+)", version)
-    return [int(part) if at % 2 else part for at, part in enumerate(parts)], version
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Model → its versions that can be used, the oldest first; and what else there is."""
+
+    models: dict[str, list[str]]
+    left_out: list[LeftOut]
+
+
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The newest version of a model that can be used, and the newer ones that cannot."""
+
+    manifest: Manifest
+    left_out: list[LeftOut]
 
 
 class Store:
@@ -59,34 +83,69 @@ class Store:
 
     def __init__(self, root: str, cache: Path | None = None) -> None:
         self.root = root
-        try:
-            self._files, path = fsspec.core.url_to_fs(root)
-        except ImportError as error:
-            raise StoreError(f"store {root} needs another package: {error}") from error
-        except ValueError as error:
-            raise StoreError(
-                f"store {root} is neither a folder nor a known URL: {error}"
-            ) from error
+        self._files, path = _open_root(root)
         self._path = path.rstrip("/")
         self._folder = Path(path) if isinstance(self._files, LocalFileSystem) else None
-        self._cache = FileCache(cache or default_cache())
+        self._cache = cache
+
+    def survey(self) -> Survey:
+        """All that the store holds; each manifest is read.
+
+        What is wrong with one version, or with one model's folder, concerns no other.
+        """
+        self._files.invalidate_cache()
+        root = self._folders("")
+        survey = Survey({}, list(root.left_out))
+        for model in sorted(root.names):
+            try:
+                folders = self._versions(model)
+            except StoreError as error:
+                survey.left_out.append(LeftOut(model, str(error)))
+                continue
+            survey.left_out.extend(folders.left_out)
+            usable = [v for v in folders.names if not self._is_left_out(model, v, survey.left_out)]
+            if usable:
+                survey.models[model] = usable
+        return survey
 
     def models(self) -> dict[str, list[str]]:
-        """Model → its versions, oldest first; models without a version are left out."""
-        self._files.invalidate_cache()
-        found = {model: self._versions(model) for model in self._names(self._path)}
-        return {model: versions for model, versions in sorted(found.items()) if versions}
+        """Model → its versions that can be used, oldest first; models without one are left out."""
+        return self.survey().models
 
-    def newest(self, model: str) -> str:
-        """The last version of a model in natural order.
+    def newest(self, model: str) -> Newest:
+        """The last version of a model, in natural order, that can be used.
 
         Raises:
-            StoreError: the store has no version of it.
+            StoreError: the store has none.
         """
-        versions = self._versions(require_name("model", model))
-        if not versions:
-            raise StoreError(f"store {self.root} has no model {model!r}; it has: {self._known()}")
-        return versions[-1]
+        folders = self._versions(require_name("model", model))
+        left_out: list[LeftOut] = []
+        for version in reversed(folders.names):
+            if not self._is_left_out(model, version, left_out):
+                newer = [one for one in folders.left_out if one.is_newer(model, version)]
+                return Newest(self.manifest(model, version), [*left_out, *newer])
+        faults = [*left_out, *folders.left_out]
+        if faults:
+            reasons = "; ".join(map(str, faults[:_FAULTS_MAX]))
+            raise StoreError(f"store {self.root} has no version of {model} to use: {reasons}")
+        raise StoreError(f"store {self.root} has no model {model!r}; it has: {self._known()}")
+
+    def versions(self, model: str) -> list[str]:
+        """The versions of a model that have a manifest, good or bad, in natural order."""
+        return self._versions(require_name("model", model)).names
+
+    def has(self, model: str, version: str) -> bool:
+        """Whether there is a manifest for this version, good or bad."""
+        return self._manifest_bytes(model, version) is not None
+
+    def _is_left_out(self, model: str, version: str, left_out: list[LeftOut]) -> bool:
+        try:
+            self.manifest(model, version)
+        except StoreError as error:
+            name = f"{model}/{version}"
+            left_out.append(LeftOut(name, str(error).removeprefix(f"{name}: ")))
+            return True
+        return False
 
     def manifest(self, model: str, version: str) -> Manifest:
         """The manifest of a version.
@@ -107,14 +166,15 @@ class Store:
         For a local root that is the version's own folder; treat it as read-only.
 
         Raises:
-            StoreError: a file is missing, differs from its sha256, or is a symbolic link.
+            StoreError: a file is missing, differs from its sha256, or is a link out of the store.
         """
         manifest = self.manifest(model, version)
         if self._folder is None:
             return self._fetch_remote(manifest)
         folder = self._folder / model / version
         for name, entry in manifest.files.items():
-            if not is_intact(plain_path(folder, name), entry):
+            path = self._place(self._folder, folder / checked_name(name))
+            if path is None or not is_intact(path, entry):
                 raise StoreError(
                     f"{model}/{version}: file {name!r} is missing or differs from its manifest"
                 )
@@ -142,6 +202,21 @@ class Store:
             return manifest
         return self._publish_local(self._folder / manifest.model, manifest, sources, progress)
 
+    def foreign_hand(self, model: str = "", version: str = "") -> str:
+        """Why others may write to the store, or to a version's manifest; empty where they cannot.
+
+        Nothing is said of a store that is not a folder of this machine, or is not there.
+        """
+        if self._folder is None or not self._folder.exists():
+            return ""
+        within = (model, version, MANIFEST_NAME) if model else ()
+        return foreign_hand([self._folder, self._folder.joinpath(*within)])
+
+    @property
+    def place(self) -> tuple[fsspec.AbstractFileSystem, str]:
+        """The file system, and the path of the root in it."""
+        return self._files, self._path
+
     def version_folder(self, model: str, version: str) -> Path | None:
         """The version's own folder, where the root is a folder of this machine; else None."""
         return None if self._folder is None else self._folder / model / version
@@ -149,6 +224,8 @@ class Store:
     def _publish_local(
         self, home: Path, manifest: Manifest, sources: Mapping[str, Path], progress: Progress
     ) -> Manifest:
+        assert self._folder is not None
+        self._place(self._folder, home)
         scratch = home / f".publish-{secrets.token_hex(8)}"
         target = home / manifest.version
         with _storage(f"cannot publish to {target}"):
@@ -175,7 +252,7 @@ class Store:
             for name, entry in manifest.files.items():
                 path = f"{base}/{name}"
                 self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
-                with sources[name].open("rb") as source, self._files.open(path, "wb") as target:
+                with open_regular(sources[name]) as source, self._files.open(path, "wb") as target:
                     copy_checked(name, source, target, entry, progress)
             self._files.makedirs(base, exist_ok=True)
             self._files.pipe_file(f"{base}/{MANIFEST_NAME}", manifest.to_json())
@@ -189,14 +266,14 @@ class Store:
                 copy_checked(name, source, target, manifest.files[name], silent)
 
         digest = hashlib.sha256(manifest.to_json()).hexdigest()[:16]
-        return self._cache.fill(manifest, digest, download)
+        return FileCache(self._cache or default_cache()).fill(manifest, digest, download)
 
     def _manifest_bytes(self, model: str, version: str) -> bytes | None:
         """The manifest's bytes, never more than one over the limit; None where there is none."""
         require_name("model", model)
         require_name("version", version)
         if self._folder is not None:
-            plain_path(self._folder / model / version, MANIFEST_NAME)
+            return self._local_manifest(self._folder, model, version)
         path = f"{self._path}/{model}/{version}/{MANIFEST_NAME}"
         with _storage(f"cannot read {path}"):
             try:
@@ -205,37 +282,95 @@ class Store:
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
-    def _versions(self, model: str) -> list[str]:
-        with _storage(f"cannot list {model} in {self.root}"):
-            base = f"{self._path}/{model}"
-            found = [
-                version
-                for version in self._names(base)
-                if self._files.isfile(f"{base}/{version}/{MANIFEST_NAME}")
-            ]
-        return sorted(found, key=version_order)
+    def _local_manifest(self, root: Path, model: str, version: str) -> bytes | None:
+        path = self._place(root, root / model / version / MANIFEST_NAME)
+        if path is None:
+            return None
+        try:
+            return read_regular(path, MANIFEST_BYTES_MAX)
+        except OSError as error:
+            raise StoreError(f"cannot read its manifest {path}: {error.strerror}") from error
 
-    def _names(self, path: str) -> list[str]:
-        """Folders directly under `path` whose names are names of the contract."""
+    @staticmethod
+    def _place(root: Path, path: Path) -> Path | None:
+        """Where a path below the root of a local store lies, links followed; None: nowhere.
+
+        Raises:
+            StoreError: out of the store, or it cannot be looked at.
+        """
+        try:
+            return inside(root, path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise StoreError(f"cannot read {path}: {error.strerror}") from error
+
+    def _versions(self, model: str) -> Folders:
+        """Versions of a model in their order, usable or not; and what cannot be one."""
+        folders = self._folders(model)
+        found = Folders([], folders.left_out)
+        for version in folders.names:
+            if self._may_have_manifest(model, version):
+                found.names.append(version)
+            elif self._folder is not None:  # elsewhere it may be on its way: the manifest is last
+                found.left_out.append(LeftOut(f"{model}/{version}", f"it has no {MANIFEST_NAME}"))
+        found.names.sort(key=version_order)
+        return found
+
+    def _may_have_manifest(self, model: str, version: str) -> bool:
+        if self._folder is not None:
+            try:
+                (self._folder / model / version / MANIFEST_NAME).lstat()
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            except OSError:
+                return True  # so that it is left out with its reason
+            return True
+        with _storage(f"cannot list {model} in {self.root}"):
+            found: bool = self._files.isfile(f"{self._path}/{model}/{version}/{MANIFEST_NAME}")
+        return found
+
+    def _folders(self, within: str) -> Folders:
+        """Folders of the root, or of a model, whose names are names of the contract."""
+        if self._folder is not None:
+            return local_folders(self._folder, within, ENTRIES_MAX)
+        path = f"{self._path}/{within}" if within else self._path
         with _storage(f"cannot list {path}"):
             try:
                 entries = self._files.ls(path, detail=True)
             except FileNotFoundError:
-                return []
+                return Folders([], [])
         if len(entries) > ENTRIES_MAX:
             raise StoreError(f"{path} has over {ENTRIES_MAX} entries")
-        names = (
+        names = [
             entry["name"].rstrip("/").rpartition("/")[2]
             for entry in entries
             if entry["type"] == "directory"
-        )
-        return [name for name in names if is_name(name)]
+        ]
+        odd = [name for name in names if not is_name(name) and not is_ignored(name)]
+        prefix = f"{within}/" if within else ""
+        left_out = [LeftOut(prefix + shown_name(one), f"it is not a name, {RULE}") for one in odd]
+        return Folders([name for name in names if is_name(name)], left_out)
 
     def _known(self) -> str:
         known = [
-            f"{model}/{version}" for model, all_of in self.models().items() for version in all_of
+            f"{model}/{version}"
+            for model in sorted(self._folders("").names)
+            for version in self._versions(model).names
         ]
-        return ", ".join(known[-20:]) or "nothing"
+        return ", ".join(known[-_KNOWN_MAX:]) or "nothing"
+
+
+def _open_root(root: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    try:
+        if not _URL.match(root):  # a path, in which `::` and `?` mean nothing
+            return LocalFileSystem(), str(Path.cwd() / Path(root).expanduser())
+        files, path = fsspec.core.url_to_fs(root)
+    except ImportError as error:
+        raise StoreError(f"store {root} needs another package: {error}") from error
+    except (RuntimeError, ValueError) as error:  # a home that is not there; an unknown protocol
+        raise StoreError(f"store {root} is neither a folder nor a known URL: {error}") from error
+    return files, str(path)
 
 
 @contextmanager
@@ -280,7 +415,7 @@ def _same_or_refuse(existing: bytes, manifest: Manifest) -> Manifest:
 
 
 def _copy_file(source: Path, target: Path, entry: FileEntry, progress: Progress) -> None:
-    with source.open("rb") as stream:
+    with open_regular(source) as stream:
         write_durably(target, lambda file: copy_checked(target.name, stream, file, entry, progress))
 
 

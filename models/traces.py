@@ -7,6 +7,10 @@ _ROOT = Path(__file__).resolve().parents[1]
 _OURS = frozenset({"consumer", "models", "ops"})
 # The built-in models are authors like any other.
 _RUNTIMES = _ROOT / "models" / "runtimes"
+# Past what a derived class may have put in place of these.
+_TRACE, _CAUSE, _CONTEXT = (
+    vars(BaseException)[name] for name in ("__traceback__", "__cause__", "__context__")
+)
 
 
 def with_own_frames(error: BaseException) -> BaseException:
@@ -18,9 +22,16 @@ def with_own_frames(error: BaseException) -> BaseException:
     one: BaseException | None = error
     while one is not None and id(one) not in seen:
         seen.add(id(one))
-        one.__traceback__ = _cut(one.__traceback__)
-        one = one.__cause__ or one.__context__
+        _TRACE.__set__(one, _cut(_TRACE.__get__(one)))
+        cause = _CAUSE.__get__(one)
+        one = _CONTEXT.__get__(one) if cause is None else cause
     return error
+
+
+def trace_of(error: BaseException) -> TracebackType | None:
+    """The trace of an error, whatever its class says."""
+    trace: TracebackType | None = _TRACE.__get__(error)
+    return trace
 
 
 def _cut(trace: TracebackType | None) -> TracebackType | None:
@@ -33,7 +44,10 @@ def _cut(trace: TracebackType | None) -> TracebackType | None:
 def _is_ours(filename: str) -> bool:
     if filename.startswith("<frozen "):
         return True
-    path = Path(filename).resolve()
+    try:
+        path = Path(filename).resolve()
+    except (OSError, ValueError, RuntimeError):  # the name that code was compiled under is free
+        return False
     if path.parent.name == "importlib":
         return True
     if not path.is_relative_to(_ROOT) or path.is_relative_to(_RUNTIMES):

@@ -16,14 +16,13 @@ from typing import Any
 import orjson
 
 from ..service.clock import Clock
-from ..service.lifecycle import StopSignal, spawn
+from ..service.lifecycle import spawn
 from ..service.settings import SETTING_ROWS, Settings
 from ..wire.errors import BatchfleetError
 from .restarting import Series
 
 _READY_LINE_BYTES_MAX = 64 * 1024
 _READ_BYTES = 64 * 1024
-_LOOK_AGAIN_S = 0.1
 _END_LOOK_MS = 20.0
 
 
@@ -70,6 +69,7 @@ class Child:
         self._clock = clock
         self._process: subprocess.Popen[bytes] | None = None
         self._head = b""
+        self._facts: Mapping[str, Any] | None = None
         self._started_ms = 0.0
         self._restart_at_ms: float | None = None
 
@@ -88,6 +88,7 @@ class Child:
             self.program.command, env=dict(self.program.environ), stdout=subprocess.PIPE
         )
         self._head = b""
+        self._facts = None
         self._started_ms = self._clock.monotonic_ms()
         self._restart_at_ms = None
         os.set_blocking(self._stdout(), False)
@@ -97,36 +98,29 @@ class Child:
         assert self._process.stdout is not None
         return self._process.stdout.fileno()
 
-    def wait_until_ready(self, timeout_ms: float, stop: StopSignal) -> Mapping[str, Any] | None:
-        """Wait for the program's ready line and return it; None where `stop` was set before.
+    def look_for_ready(self) -> Mapping[str, Any] | None:
+        """The program's ready line, if it has come by now.
 
         Raises:
-            ProgramError: it ended, took longer, or said something else.
+            ProgramError: it ended, or said something else.
         """
         assert self._process is not None
-        give_up_ms = self._clock.monotonic_ms() + timeout_ms
-        while b"\n" not in self._head:
-            if stop.is_set():
-                return None
-            self._read_head(stop)
-            if self._process.poll() is not None and b"\n" not in self._head:
+        if self._facts is None:
+            # In this order: it may say its line and end.
+            exit_code = self._process.poll()
+            self._read_head()
+            if b"\n" in self._head:
+                self._facts = self._parse_ready_line()
+            elif exit_code is not None:
                 raise ProgramError(
-                    f"{self.program.label} ended with exit code {self._process.returncode} before "
-                    "it was ready; its log is above"
+                    f"{self.program.label} ended with exit code {exit_code} before it was ready; "
+                    "its log is above"
                 )
-            if self._clock.monotonic_ms() > give_up_ms:
-                raise ProgramError(
-                    f"{self.program.label} was not ready after {timeout_ms / 1000:.0f} s"
-                )
-        return self._parse_ready_line()
+        return self._facts
 
-    def _read_head(self, stop: StopSignal) -> None:
-        poller = select.poll()
-        poller.register(self._stdout(), select.POLLIN)
-        poller.register(stop.fileno(), select.POLLIN)
-        poller.poll(_LOOK_AGAIN_S * 1000)
+    def _read_head(self) -> None:
         self._head += self._read_now()
-        if len(self._head) > _READY_LINE_BYTES_MAX:
+        if b"\n" not in self._head and len(self._head) > _READY_LINE_BYTES_MAX:
             raise ProgramError(f"{self.program.label} printed something else than its ready line")
 
     def _read_now(self) -> bytes:

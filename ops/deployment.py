@@ -243,11 +243,10 @@ def undeploy(operator: Operator, model: str, *, forced: bool = False) -> int:
     removed, open_requests = fleet.CHANGED, 0
     for _ in range(_CHANGED_TRIES):
         deploy_hash = operator.deploy_hash(model)
-        require_deployment(model, deploy_hash)
+        stamp = require_deployment(model, deploy_hash).stamp
         tenants = operator.executor.run(fleet.tenants(keys))
         others = keys_to_remove(keys, deploy_hash, tenants)
-        epoch = deploy_hash.get("epoch", b"")
-        command = fleet.undeploy(keys, others, forced=forced, epoch=epoch)
+        command = fleet.undeploy(keys, others, forced=forced, stamp=stamp)
         removed, open_requests = operator.executor.run(command)
         if removed != fleet.CHANGED:
             break

@@ -85,7 +85,7 @@ class VersionSeries:
         self.path = path
         self._wishes = replace(wishes, limits={**lifted, **wishes.limits})
         self._store = Store(settings.store)
-        self._cache = Path(settings.cache) if settings.cache else default_cache()
+        self._cache = settings.cache
         self._number = 0
         self._watched: list[Path] = [path]
         self._seen = Snapshot({})
@@ -115,7 +115,8 @@ class VersionSeries:
         self._seen = Snapshot.of(self._watched)
         if draft.environment.startswith(LOCKED):
             assert wishes.requirements is not None
-            build_locked(draft.environment, wishes.requirements, self._cache)
+            cache = Path(self._cache) if self._cache else default_cache()
+            build_locked(draft.environment, wishes.requirements, cache)
         return self._store.publish(draft, sources)
 
 

@@ -4,11 +4,13 @@ import sys
 from pathlib import Path
 
 from ..broker.errors import codes_markdown
+from ..broker.rights import rights_markdown
 from ..service.events import catalogue_markdown
 from ..wire.states import states_markdown
 
 DOCUMENTS = {
     "events.md": catalogue_markdown,
+    "rights.md": rights_markdown,
     "server-errors.md": codes_markdown,
     "states.md": states_markdown,
 }

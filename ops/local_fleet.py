@@ -16,10 +16,11 @@ from ..service.events import Events
 from ..service.lifecycle import StopSignal
 from ..service.settings import Settings
 from ..wire.errors import BatchfleetError, ServerError
-from .children import Child, Program, environment_of, program_command
+from .children import Child, Program, ProgramError, environment_of, program_command
+from .starting import Progress, Tell, deployments_in, patience_ms, silent
 
-READY_TIMEOUT_MS = 180_000.0
 _LOOK_S = 0.2
+_READY_LOOK_S = 0.02
 # A program that uses all of `grace_ms` needs a moment more to exit.
 _EXIT_MARGIN_MS = 2_000.0
 
@@ -117,11 +118,14 @@ class LocalFleet:
         """A connection to the fleet's server, which the caller closes."""
         return BlockingExecutor(self._settings.redis_url, name)
 
-    def start_programs(self) -> bool:
+    def start_programs(self, tell: Tell = silent) -> bool:
         """Start router and workers and wait until all are ready; False where stop came before.
+
+        `tell` is called now and then with what the workers load, which may take long.
 
         Raises:
             ProgramError: one of them ended, or was not ready in time.
+            ServerError: the server failed.
         """
         environ = environment_of(self._settings, self._around.environ)
         programs = [
@@ -138,9 +142,22 @@ class LocalFleet:
         self._children = [Child(program, self._around.clock) for program in programs]
         for child in self._children:
             child.start()
-        stop = self._around.stop
-        facts = [child.wait_until_ready(READY_TIMEOUT_MS, stop) for child in self._children]
-        return None not in facts
+        with self.executor("batchfleet-starting") as executor:
+            return self._await_ready(executor, Progress(executor, self._settings.namespace, tell))
+
+    def _await_ready(self, executor: BlockingExecutor, progress: Progress) -> bool:
+        clock, stop = self._around.clock, self._around.stop
+        begun_ms = clock.monotonic_ms()
+        timeout_ms = patience_ms(deployments_in(executor, self._settings))
+        while waiting := [c.program.label for c in self._children if c.look_for_ready() is None]:
+            waited_ms = clock.monotonic_ms() - begun_ms
+            if waited_ms > timeout_ms:
+                raise ProgramError(f"{waiting[0]} was not ready after {timeout_ms / 1000:.0f} s")
+            self._require_server()
+            progress.after(waited_ms, waiting)
+            if stop.wait(_READY_LOOK_S):
+                return False
+        return True
 
     def supervise(self) -> None:
         """Restart programs that die, with back-off, until the stop signal.
@@ -153,8 +170,7 @@ class LocalFleet:
 
     def look(self) -> None:
         """One look at everything that runs; see `supervise`."""
-        if self._server is not None and not self._server.is_running:
-            raise ServerError("the private server ended; everything it held is gone")
+        self._require_server()
         self._end_orphans()
         for child in self._children:
             pid = child.pid
@@ -167,6 +183,10 @@ class LocalFleet:
                     exit_code=exit_code,
                     restart_ms=child.series.delay_ms,
                 )
+
+    def _require_server(self) -> None:
+        if self._server is not None and not self._server.is_running:
+            raise ServerError("the private server ended; everything it held is gone")
 
     def stop_programs(self) -> list[str]:
         """End router and workers within the grace period; labels of those that had to be killed."""

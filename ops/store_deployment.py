@@ -2,11 +2,16 @@
 
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
+from pathlib import Path
 
-import fsspec.core
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
 
 from ..broker import fleet
+from ..models.listing import LeftOut
+from ..models.manifest import Manifest
 from ..models.store import Store
 from ..wire.errors import StoreError
 from .deployment import Deployed, Operator, copy_of_record, deploy
@@ -15,25 +20,26 @@ COPY_NAME = "deploy.json"
 
 
 def deploy_version(
-    operator: Operator, store: Store, model: str, version: str | None, tenants: Sequence[str]
+    operator: Operator, store: Store, manifest: Manifest, tenants: Sequence[str]
 ) -> Deployed:
-    """Put a version in service, the newest one for None, and keep a copy of the record.
+    """Put a version of the store in service, and keep a copy of the record.
 
     Raises:
-        CallerError: `bad_request` where model, version or a tenant is not a name.
-        StoreError: there is no such version, or the copy could not be written; deploy it again.
+        CallerError: `bad_request` where a tenant is not a name.
+        StoreError: the copy could not be written; the version is in service.
         ServerError: the server failed; deploy it again.
     """
-    manifest = store.manifest(model, version or store.newest(model))
-    done = deploy(operator, model, manifest.record(), tenants)
-    keep_copy(operator, store, model)
+    done = deploy(operator, manifest.model, manifest.record(), tenants)
+    keep_copy(operator, store, manifest.model)
     return done
 
 
 def deploy_missing(
     operator: Operator, store: Store, patterns: str, tenants: Sequence[str]
-) -> list[Deployed]:
+) -> list[LeftOut]:
     """Deploy the newest version of each model that fits `patterns` and is not deployed yet.
+
+    Returns what of the store could not be used, or done: one bad version keeps no other from it.
 
     Args:
         operator: of the fleet.
@@ -42,12 +48,17 @@ def deploy_missing(
         tenants: for whom.
     """
     wanted = [pattern.strip() for pattern in patterns.split(",")]
-    return [
-        deploy_version(operator, store, model, versions[-1], tenants)
-        for model, versions in store.models().items()
-        if any(fnmatchcase(model, pattern) for pattern in wanted)
-        and not operator.deploy_hash(model)
-    ]
+    survey = store.survey()
+    left_out = list(survey.left_out)
+    for model, versions in survey.models.items():
+        fits = any(fnmatchcase(model, pattern) for pattern in wanted)
+        if not fits or operator.deploy_hash(model):
+            continue
+        try:
+            deploy_version(operator, store, store.manifest(model, versions[-1]), tenants)
+        except StoreError as error:
+            left_out.append(LeftOut(f"{model}/{COPY_NAME}", str(error)))
+    return left_out
 
 
 def keep_copy(operator: Operator, store: Store, model: str) -> bool:
@@ -56,7 +67,7 @@ def keep_copy(operator: Operator, store: Store, model: str) -> bool:
     Raises:
         StoreError: the storage refused.
     """
-    if model not in store.models():
+    if not store.versions(model):
         return False
     tenants = operator.executor.run(fleet.tenants(operator.keys(model)))
     raw = copy_of_record(operator.deploy_hash(model), operator.namespace, tenants)
@@ -65,8 +76,13 @@ def keep_copy(operator: Operator, store: Store, model: str) -> bool:
     scratch = f"{path}.{secrets.token_hex(4)}"
     try:
         files.pipe_file(scratch, raw)
-        files.mv(scratch, path)
+        if isinstance(files, LocalFileSystem):
+            Path(scratch).replace(path)  # `mv` would move into a folder that lies there
+        else:
+            files.mv(scratch, path)
     except OSError as error:
+        with suppress(OSError):
+            files.rm_file(scratch)
         raise StoreError(
             f"the deploy record of {model} is in force, but no copy could be written: {error}"
         ) from error
@@ -88,5 +104,5 @@ def remove_copy(store: Store, model: str) -> None:
 
 
 def _copy_place(store: Store, model: str) -> tuple[fsspec.AbstractFileSystem, str]:
-    files, root = fsspec.core.url_to_fs(store.root)
-    return files, f"{root.rstrip('/')}/{model}/{COPY_NAME}"
+    files, root = store.place
+    return files, f"{root}/{model}/{COPY_NAME}"

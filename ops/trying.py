@@ -11,14 +11,15 @@ from typing import Any
 
 import orjson
 
-from ..consumer.device.trial import Job, Trial, record_of, run_job
+from ..consumer.device.trial import EXIT_INTERRUPTED, Job, Trial, record_of
 from ..consumer.device_command import module_command
-from ..models.cache import default_cache
+from ..consumer.link import log_stream
+from ..models.cache import default_cache, find_cache
 from ..models.drafting import Wishes, draft_of_file
 from ..models.environments import python_of
 from ..models.manifest import Manifest
 from ..models.store import Store
-from ..service.clock import Clock
+from ..service.lifecycle import interrupts_left_to_children
 from ..service.settings import Settings
 from ..wire.codec import MSGPACK, encode_body
 from ..wire.errors import RequestError, VersionRefusedError, kind_of
@@ -53,10 +54,8 @@ def candidate_of_file(path: Path, wishes: Wishes) -> Iterator[Candidate]:
         )
 
 
-def candidate_of_store(settings: Settings, model: str, version: str | None) -> Candidate:
-    """A version of the store, the newest one for None; its own user may run it here."""
-    store = Store(settings.store)
-    manifest = store.manifest(model, version or store.newest(model))
+def candidate_of_store(settings: Settings, manifest: Manifest) -> Candidate:
+    """A version of the store; its own user may run it here."""
     allow_code = settings.allow_code or "own"
     return Candidate(manifest=manifest, store=settings.store, allow_code=allow_code)
 
@@ -70,9 +69,7 @@ class Question:
     stage: str = "postprocess"
 
 
-def try_candidate(
-    candidate: Candidate, question: Question, settings: Settings, clock: Clock
-) -> Trial:
+def try_candidate(candidate: Candidate, question: Question, settings: Settings) -> Trial:
     """Run one request through a version.
 
     Raises:
@@ -89,7 +86,7 @@ def try_candidate(
         device=settings.device,
         threads=settings.threads,
         allow_code=candidate.allow_code,
-        cache=settings.cache,
+        cache=str(find_cache(settings.cache) or ""),
         record=record_of(manifest.record()),
         sources="" if candidate.sources is None else str(candidate.sources),
         inputs=base64.b64encode(encode_body(body, MSGPACK)).decode(),
@@ -98,8 +95,7 @@ def try_candidate(
         log_level=settings.log_level,
         log_format=settings.log_format,
     )
-    environment = manifest.environment
-    trial = _run_apart(job, environment, settings) if environment else run_job(job, clock)
+    trial = _run_apart(job, _python_of(manifest, settings))
     if trial.refused:
         raise VersionRefusedError(trial.refused)
     if trial.error is not None:
@@ -108,20 +104,30 @@ def try_candidate(
     return trial
 
 
-def _run_apart(job: Job, environment: str, settings: Settings) -> Trial:
-    """Run a job under the Python of its version's environment, at this terminal."""
-    cache = Path(settings.cache) if settings.cache else default_cache()
-    command = module_command(
-        python_of(environment, cache, f"{job.model}/{job.version}"), "consumer.device.trial"
-    )
+def _python_of(manifest: Manifest, settings: Settings) -> Path | None:
+    """The interpreter of a version's environment; None is our own."""
+    if not manifest.environment:
+        return None
+    cache = find_cache(settings.cache) or default_cache()
+    return python_of(manifest.environment, cache, f"{manifest.model}/{manifest.version}")
+
+
+def _run_apart(job: Job, python: Path | None) -> Trial:
+    """Run a job in a process of its own at this terminal, whose standard output is left to us."""
+    command = module_command(python, "consumer.device.trial")
     with tempfile.TemporaryDirectory(prefix="batchfleet-try-") as folder:
         question, answer = Path(folder, "job.json"), Path(folder, "trial.json")
         question.write_bytes(orjson.dumps(asdict(job)))
         # Without a time-out on purpose: somebody may stand in a debugger.
-        done = subprocess.run([*command, str(question), str(answer)], check=False)
+        with interrupts_left_to_children():
+            done = subprocess.run(
+                [*command, str(question), str(answer)], check=False, stdout=log_stream()
+            )
+        if done.returncode == EXIT_INTERRUPTED:
+            raise KeyboardInterrupt
         if done.returncode or not answer.exists():
             raise VersionRefusedError(
-                f"{job.model}/{job.version}: its environment's Python ended with exit code "
+                f"{job.model}/{job.version}: the process that tried it ended with exit code "
                 f"{done.returncode}; what it said is above"
             )
         return Trial(**orjson.loads(answer.read_bytes()))

@@ -13,8 +13,9 @@ from typing import Any, Literal, NoReturn, Self, Unpack, overload
 
 from ..broker import requests
 from ..broker.commands import Command
-from ..broker.errors import UnreachableError
+from ..broker.errors import DeniedError, UnreachableError, named
 from ..broker.interface import Broker
+from ..broker.looping import head_of
 from ..wire.errors import BatchfleetError, ErrorKind, ProtocolError, RequestError, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.names import require_name
@@ -22,8 +23,9 @@ from ..wire.numbers import Range
 from ..wire.reply import Reply, decode_reply
 from ..wire.states import State
 from .blobs import may_have_blobs, with_outputs
-from .errors import ClientClosedError, WaitTimeoutError, not_picklable, unknown_model
+from .errors import ClientClosedError, WaitTimeoutError, not_picklable
 from .ingress import Entry, Ingress, NotAddedError, check_added
+from .missing import why_not_added
 from .options import (
     NO_OPTIONS,
     WAIT_S,
@@ -113,6 +115,7 @@ class AsyncClient:
 
         Raises:
             CallerError: `unknown_model`; `bad_inputs`; `too_large`; `bad_request`.
+            FleetError: `unavailable`, the server has lost what the model needs; it comes back.
             TypeError: there is no such option.
             ServerError: the server refused, or cannot be reached; the outcome is unknown then.
             ClientClosedError: closed.
@@ -213,7 +216,7 @@ class AsyncClient:
                     # Again and again: another router may read this before it reads the request.
                     send = partial(self._executor.run_packed, packed)
                     if await self._recovery.twice(send, seconds) is None:
-                        raise unknown_model(self._keys_of(known), self._tenant)
+                        raise await self._why_not_added(self._keys_of(known))
                     await pauses.pause()
         except TimeoutError as error:
             raise WaitTimeoutError(f"no router cancelled {known.id} in time") from error
@@ -223,10 +226,12 @@ class AsyncClient:
         """The answer if it is there, else None; does not wait. Errors are those of `result`."""
         known = as_handle(handle)
         keys = self._keys_of(known)
-        status, raw = await self._read(
+        status, raw = await self._ask_each(
             requests.tombstone(keys, self._tenant, known.id),
             requests.reply(keys, self._tenant, known.id),
         )
+        # As the waiter does: without a right to the tombstone, a reply that is gone is not noticed.
+        status, raw = None if isinstance(status, DeniedError) else _checked(status), _checked(raw)
         if raw is not None:
             return await self._hand_over(keys, _decode(raw, known.id))
         if status is not None:
@@ -337,7 +342,7 @@ class AsyncClient:
     async def _add(self, entry: Entry, within_s: float) -> bytes:
         entry_id = await self._recovery.twice(lambda: self._send(entry), within_s)
         if entry_id is None:
-            raise await self._unknown_model(entry)
+            raise await self._not_added(entry)
         return bytes(entry_id)
 
     async def _send(self, entry: Entry) -> Any:
@@ -350,28 +355,31 @@ class AsyncClient:
     ) -> Reply:
         """The reply to a request that was not added as far as we know."""
         if answer is None:
-            raise await self._unknown_model(entry) from None
+            raise await self._not_added(entry) from None
         self._waiter.renew(wait, within_s)
         if not wait.future.done():
-            await self._recovery.wait_for(answer, within_s)
+            await self._recovery.wait_for(named(answer, head_of(entry.add)), within_s)
             await self._add(entry, within_s)
         return await wait.future
 
-    async def _unknown_model(self, entry: Entry) -> RequestError:
+    async def _not_added(self, entry: Entry) -> RequestError:
         if entry.store is not None:
             await self._executor.run(
                 requests.forget_blob(entry.keys, self._tenant, entry.request_id)
             )
-        return unknown_model(entry.keys, self._tenant)
+        return await self._why_not_added(entry.keys)
+
+    async def _why_not_added(self, keys: ModelKeys) -> RequestError:
+        return await why_not_added(self._executor, keys, self._tenant)
 
     async def _read(self, *commands: Command[Any]) -> list[Any]:
+        return [_checked(answer) for answer in await self._ask_each(*commands)]
+
+    async def _ask_each(self, *commands: Command[Any]) -> list[Any]:
         answers = await self._executor.run_each(commands)
         if isinstance(answers[0], UnreachableError) and self._executor.was_reachable:
             # The server may have cut an idle connection while this loop was busy elsewhere.
             answers = await self._executor.run_each(commands)
-        for answer in answers:
-            if isinstance(answer, ServerError):
-                raise answer
         return answers
 
     async def _hand_over(self, keys: ModelKeys, reply: Reply) -> Result:
@@ -404,6 +412,12 @@ class AsyncClient:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def _checked(answer: Any) -> Any:
+    if isinstance(answer, ServerError):
+        raise answer
+    return answer
 
 
 def _decode(raw: bytes, request_id: str) -> Reply:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..broker import fleet
-from ..broker.errors import TransientError, UnreachableError, UnwritableError
+from ..broker.errors import DeniedError, TransientError, UnreachableError, UnwritableError
 from ..broker.interface import AsyncExecutor
 from ..wire.errors import ServerError
 from .errors import ClientClosedError, unwritable
@@ -66,4 +66,6 @@ class Recovery:
             return False
         except UnwritableError as error:
             raise unwritable(error) from error
+        except DeniedError:
+            return True  # it answers; whether it lets us do what we want, that will tell
         return True

@@ -50,10 +50,10 @@ class ReplyRemover:
         for keys, ids in gathered.values():
             for batch in _batches(list(ids)):
                 with_blobs = [request_id for request_id in batch if ids[request_id]]
-                command = requests.forget_replies(keys, self._tenant, batch, with_blobs)
+                commands = requests.forget_replies(keys, self._tenant, batch, with_blobs)
                 # A reply that cannot be removed expires by itself; nobody waits for this.
                 with suppress(ServerError):
-                    await self._executor.run(command)
+                    await self._executor.run_each(commands)
 
     async def close(self) -> None:
         """Remove what is left, within a second."""

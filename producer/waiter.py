@@ -14,7 +14,7 @@ import msgpack
 
 from ..broker import requests
 from ..broker.commands import Command
-from ..broker.errors import TransientError, UnreachableError
+from ..broker.errors import DeniedError, TransientError, UnreachableError
 from ..broker.interface import AsyncExecutor, Broker
 from ..wire.codec import is_whole_reply
 from ..wire.errors import ErrorKind, ProtocolError, RequestError, ServerError
@@ -29,6 +29,8 @@ WAITS_MAX = 100_000
 CHANNELS_MAX = 256
 _CHECK_S = 5.0
 _SOON_S = 0.25
+_FIRST_LOOK_S = 0.01
+_LOOKS_COUNTED = 16
 _LOOK_MAX = 128
 _CONFIRM_S = 10.0
 _CANCEL_AGAIN_S = 0.1
@@ -55,6 +57,7 @@ class Waiter:
         self._loop: asyncio.AbstractEventLoop
         self._sweeper: asyncio.TimerHandle | None = None
         self._sweep_at = math.inf
+        self._is_deaf = False  # the server does not let us subscribe
         self._is_closed = False
 
     @property
@@ -83,7 +86,7 @@ class Waiter:
         if entry is None:
             entry = channel.entries[request_id] = Entry(channel, request_id)
             if channel.is_polled:
-                self._ask_soon(entry)
+                self._look_later(entry)
         wait = Wait(entry, self._deadline(within_s), self._loop.create_future())
         entry.waits.add(wait)
         self._waits += 1
@@ -187,12 +190,12 @@ class Waiter:
         self._loop = asyncio.get_running_loop()
         if len(self._channels) >= CHANNELS_MAX:
             self._drop_idle_channel()
-        is_polled = len(self._channels) >= CHANNELS_MAX
+        is_polled = self._is_deaf or len(self._channels) >= CHANNELS_MAX
         channel = Channel(keys, name, is_polled, is_ready=is_polled)
         self._channels[name] = channel
         if not is_polled:
             self._subscription.add(name)
-        if self._listening is None:
+        if self._listening is None and not self._is_deaf:
             self._listening = self._start(self._listen())
         if self._checking is None:
             self._checking = self._start(self._check())
@@ -221,14 +224,28 @@ class Waiter:
             self._fail_all(error)
 
     async def _listen(self) -> None:
-        """Keep the subscription up; ends with an error that trying again would not mend."""
+        """Keep the subscription up; ends where the server does not allow it."""
         while True:
             try:
                 await self._subscription.run()
             except (UnreachableError, TransientError) as error:
                 if not self._executor.was_reachable:
                     self._fail_unconfirmed(error)
+            except DeniedError:
+                self._go_deaf()
+                return
             await self._pauses.pause()
+
+    def _go_deaf(self) -> None:
+        """Read keys from now on: a user without a right to the channels has one to its replies.
+
+        One who may not even read these gets the error of that.
+        """
+        self._is_deaf = True
+        for channel in self._channels.values():
+            channel.poll()
+            for entry in channel.entries.values():
+                self._look_later(entry)
 
     async def _check(self) -> None:
         """Read the keys that were asked for, and every `_CHECK_S` all."""
@@ -261,12 +278,14 @@ class Waiter:
 
     def _settle(self, entry: Entry, status: Any, raw: Any) -> None:
         """Act on what stands under an id's keys."""
+        if isinstance(status, DeniedError):
+            status = None  # the reply is what counts; only one that is gone is not noticed
         failure = next((a for a in (status, raw) if isinstance(a, ServerError)), None)
         if failure is not None:
             if not isinstance(failure, UnreachableError | TransientError):
                 self._close(entry, failure)
             elif entry.channel.is_polled:
-                self._ask_soon(entry)
+                self._look_later(entry)
             return
         is_old_refusal = entry.is_repeat and status is None
         entry.is_repeat = False
@@ -275,7 +294,7 @@ class Waiter:
         elif raw is None and status is not None:
             self._miss(entry, status)
         elif entry.channel.is_polled:
-            self._ask_soon(entry)
+            self._look_later(entry)
 
     def _deliver_read(self, entry: Entry, raw: bytes) -> None:
         try:
@@ -358,6 +377,12 @@ class Waiter:
     def _ask(self, entry: Entry) -> None:
         self._asked[entry] = None
         self._ask_event.set()
+
+    def _look_later(self, entry: Entry) -> None:
+        """Ask again, the sooner the shorter it has been waited for."""
+        delay_s = min(_SOON_S, _FIRST_LOOK_S * 2**entry.looks)
+        entry.looks = min(entry.looks + 1, _LOOKS_COUNTED)
+        self._loop.call_later(delay_s, self._ask, entry)
 
     def _ask_soon(self, entry: Entry) -> None:
         self._loop.call_later(_SOON_S, self._ask, entry)

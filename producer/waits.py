@@ -11,8 +11,9 @@ from ..wire.reply import Reply
 class Channel:
     """A channel, and the ids waited for that it tells of.
 
-    A polled one is not subscribed to, since there are too many; the keys of its ids are read now
-    and then instead. A ready one is polled, or was confirmed by the server.
+    A polled one is not subscribed to, since there are too many, or the server does not let us; the
+    keys of its ids are read now and then instead. A ready one is polled, or was confirmed by the
+    server.
     """
 
     keys: ModelKeys
@@ -27,6 +28,11 @@ class Channel:
         """The server says that no message is missed from now on."""
         self.is_ready = True
         self.settled.set()
+
+    def poll(self) -> None:
+        """It is not subscribed to any more."""
+        self.is_polled = True
+        self.confirm()
 
     def fail(self, error: BaseException) -> None:
         """It will not be confirmed."""
@@ -45,6 +51,7 @@ class Entry:
         is_repeat: the id was there before perhaps, so that a refusal under the key may be an old
             one.
         misses: looks that found it finished but its reply gone.
+        looks: how often its keys were read because no channel tells of it.
     """
 
     channel: Channel
@@ -53,6 +60,7 @@ class Entry:
     outcome: Reply | BaseException | None = None
     is_repeat: bool = False
     misses: int = 0
+    looks: int = 0
 
     @property
     def is_open(self) -> bool:

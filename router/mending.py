@@ -4,7 +4,9 @@ A foreign hand may delete a stream, a server may evict one, or come back without
 router does this; the script behind it makes nothing that an operator took out of service.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
 from ..broker import fleet
 from ..broker.commands import Command
@@ -12,6 +14,7 @@ from ..broker.errors import UnusableKeyError, UnwritableError
 from ..broker.fleet import MARKED, RESTORED, UNDEPLOYED_MARK_MS
 from ..broker.interface import Executor
 from ..service.events import Events
+from ..service.steps import Steps
 from .view import FleetView, ModelView
 
 
@@ -22,15 +25,16 @@ class Mending:
     any more whether a model that is not there was lost or taken out of service.
     """
 
-    def __init__(self, events: Events, draw_nonce: Callable[[], str]) -> None:
+    def __init__(self, events: Events, steps: Steps, draw_nonce: Callable[[], str]) -> None:
         self._events = events
+        self._steps = steps
         self._draw_nonce = draw_nonce
         self._known: dict[str, ModelView] = {}
         self._unusable: set[str] = set()  # models whose fault was told
         self._seen_ms = 0.0
 
     def look(self, executor: Executor, view: FleetView, now_ms: float) -> bool:
-        """Mend what is missing, just after `view` was read; whether records were restored.
+        """Mend what is missing, just after `view` was read; whether anything was.
 
         Raises:
             ServerError: the server failed.
@@ -38,34 +42,49 @@ class Mending:
         if now_ms - self._seen_ms > UNDEPLOYED_MARK_MS / 2:
             self._known = {}
         self._seen_ms = now_ms
-        self._known |= view.models
-        restored = False
+        for name, model in view.models.items():
+            self._known[name] = remembered(self._known.get(name), model)
+        mended = False
+        unlisted: list[str] = []
         for name, model in list(self._known.items()):
-            outcome = self._mend(executor, model)
-            if outcome is None:
-                continue
-            is_missing = name not in view.models
-            if outcome == MARKED or name in view.faults:
-                del self._known[name]
-                continue
-            if is_missing:
-                executor.run(fleet.enlist_model(model.keys.namespace, name))
-                restored = True
-            if outcome == RESTORED:
-                self._events.emit("model.restored", model=name)
-            elif outcome > 0:
-                self._events.emit("model.mended", model=name, count=outcome)
-        return restored
+            # One whose record is ill-formed has an operator, or a foreign hand, to mend it.
+            if name not in view.aside:
+                mend = partial(self._mend, executor, model, is_told=name in view.foreign)
+                outcome = self._steps.run("mend", name, mend)
+                if outcome is not None:
+                    mended |= outcome != 0
+                    unlisted += [] if name in view.models else [name]
+        if unlisted:
+            # All at once: as long as none is listed, callers know that the server has lost all.
+            self._steps.run("list", "", partial(self._enlist, executor, unlisted))
+        return mended or bool(unlisted)
 
-    def _mend(self, executor: Executor, model: ModelView) -> int | None:
-        """The outcome; None where it cannot be done for now, which must not stop the rest."""
+    def _enlist(self, executor: Executor, models: Sequence[str]) -> None:
+        namespace = self._known[models[0]].keys.namespace
+        executor.run(fleet.enlist_models(namespace, models))
+
+    def _mend(self, executor: Executor, model: ModelView, *, is_told: bool) -> int | None:
+        """What was made of a model; None where nothing can be, or is to be."""
+        name = model.keys.model
+        outcome = self._run(executor, model, is_told=is_told)
+        if outcome == MARKED:
+            del self._known[name]
+            return None
+        if outcome == RESTORED:
+            self._events.emit("model.restored", model=name)
+        elif outcome:
+            self._events.emit("model.mended", model=name, count=outcome)
+        return outcome
+
+    def _run(self, executor: Executor, model: ModelView, *, is_told: bool) -> int | None:
+        """The outcome; None where it cannot be done for now."""
         name = model.keys.model
         try:
             outcome = executor.run(self._command(model))
         except UnwritableError:
             return None  # accepting meets the same, and tells of it
         except UnusableKeyError as error:
-            if name not in self._unusable:
+            if name not in self._unusable and not is_told:
                 self._unusable.add(name)
                 self._events.emit("stream.unusable", model=name, reason=str(error))
             return None
@@ -76,6 +95,20 @@ class Mending:
         return fleet.mend(
             model.keys, model.record, model.tenants, _streams(model), self._draw_nonce()
         )
+
+
+def remembered(known: ModelView | None, found: ModelView) -> ModelView:
+    """What to remember of a model: what was found, but for what was known better. Pure.
+
+    Known better is a record that another router has put back as it was before ours, and tenants
+    where none were found: no model is deployed for nobody.
+    """
+    if known is None:
+        return found
+    epoch, was_restored = fleet.known_epoch(found.record)
+    if was_restored and epoch < fleet.known_epoch(known.record)[0]:
+        return known
+    return found if found.tenants else replace(found, tenants=known.tenants)
 
 
 def _streams(model: ModelView) -> list[str]:

@@ -3,24 +3,28 @@
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from os import getpid
 from random import Random
 from secrets import token_hex
 
-from ..broker.errors import NoGroupError, StaleRecordError, UnusableKeyError, UnwritableError
+from ..broker.errors import NoGroupError, StaleRecordError
 from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor, blocking_timeout_s
 from ..broker.redis_broker import RedisBroker
+from ..broker.rights import ROUTER, require_rights
 from ..service.clock import Clock
 from ..service.events import Events
 from ..service.fault_points import FaultPoints
 from ..service.identity import new_worker_name
 from ..service.lifecycle import MakeThread, StopSignal, Thread, stepped_thread
-from ..service.logs import OncePerKind
+from ..service.logs import OncePerKind, shown_error
 from ..service.outage import Outage
 from ..service.settings import Settings
-from ..service.watchdog import Loop, Watchdog
-from ..wire.errors import ServerError
+from ..service.steps import StepFaults, Steps
+from ..service.watchdog import PROMPT, Loop, Watchdog
+from ..service.watchdog import Pace as LoopPace
+from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys
 from .admission import Situation
 from .mending import Mending
@@ -28,7 +32,7 @@ from .pace import Pace
 from .presence import Presence
 from .pump import BLOCK_MS, STREAMS_MAX, Pump, PumpDesk, PumpStep
 from .sweeping import answer_abandoned, promote_ripe, remove_buckets, sweep_overdue
-from .view import FleetView, ModelView, UnservedWatch, read_view, reread
+from .view import FleetView, ModelView, UnservedWatch, read_model, read_view
 
 _BLOCK_S = BLOCK_MS / 1000
 # What a dead router had read waits below five seconds in all: a read takes up to one.
@@ -42,6 +46,8 @@ _SWEEP_MS = 100
 _CONTACT_REFRESHES = 2
 _SLOW_LOOK_MS = 1_000
 _JOIN_TIMEOUT_S = 15
+# Whatever the server has lost, the keeper makes anew, and all others wait for that.
+_KEEPER_PACE = LoopPace(back_off=PROMPT, goes_first=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,6 @@ class RouterProgram:
         self._faults = faults or FaultPoints()
         self._name = new_worker_name(f"r-{socket.gethostname()}", getpid(), token_hex(4))
         self._view = FleetView()
-        self._told = FleetView()  # the last one of which changes were told
         self._abandoned: frozenset[tuple[str, str]] = frozenset()
         self._situations: Mapping[str, Situation] = {}
         self._paces: Mapping[str, Pace] = {}
@@ -85,16 +90,18 @@ class RouterProgram:
             settings.no_worker_ms, _CONTACT_REFRESHES * settings.refresh_ms + _SLOW_LOOK_MS
         )
         self._presence = Presence(settings.namespace, self._name, settings.refresh_ms)
-        self._mending = Mending(events, lambda: token_hex(4))
         self._pumps: dict[PumpGroup, tuple[Thread, threading.Event]] = {}
         self._refresh_now = threading.Event()
         self._failure: BaseException | None = None
         self._watchdog = Watchdog(events, clock, Outage(events, clock), Random())  # noqa: S311
-        self._loop = self._watchdog.watch("keeper", COMMAND_TIMEOUT_S)
+        self._loop = self._watchdog.watch("keeper", COMMAND_TIMEOUT_S, _KEEPER_PACE)
+        self._apart = Steps(self._watchdog.outage, StepFaults(events, clock))
+        self._mending = Mending(events, self._apart, lambda: token_hex(4))
         self._is_ready = False
         self._has_looked = False
         self._next_refresh_ms = 0.0
         self._ahead = OncePerKind(clock)
+        self._failed = OncePerKind(clock)
         self._dropped_lock = threading.Lock()
         self._dropped = OncePerKind(clock)  # guarded by _dropped_lock
 
@@ -135,47 +142,67 @@ class RouterProgram:
 
     def _ask_server(self, executor: Executor, stop: StopSignal) -> None:
         """One look at the fleet if it is due, and one sweep."""
-        loop = self._loop
+        loop, steps = self._loop, self._apart
         now_ms = self._clock.monotonic_ms()
         is_due = now_ms >= self._next_refresh_ms or self._refresh_now.is_set()
+        steps.begin()
         try:
+            if not self._has_looked:
+                require_rights(executor, ROUTER, self._settings.namespace)
             if is_due:
                 self._refresh_now.clear()
-                self._refresh(executor, stop)
+                steps.run("refresh", "", lambda: self._refresh(executor, stop))
                 self._next_refresh_ms = now_ms + self._settings.refresh_ms
-                self._for_each_model(lambda model: remove_buckets(executor, model))
+                self._remove_buckets(executor)
                 self._answer_abandoned(executor)
-            self._faults.reach("router.before_sweep")
             dropped = self._report_dropped
-            self._for_each_model(lambda model: promote_ripe(executor, model, dropped))
-            self._for_each_model(lambda model: sweep_overdue(executor, model, dropped))
+            self._for_each_model("promote", lambda model: promote_ripe(executor, model, dropped))
+            self._for_each_model("sweep", lambda model: self._sweep(executor, model))
+            for name, model in self._view.aside.items():
+                steps.run("sweep", name, partial(self._sweep, executor, model))
+            has_worked = steps.worked()
         except ServerError as error:
             self._next_refresh_ms = 0.0
             loop.failed(error)
-        else:
-            self._has_looked = True
+            return
+        if has_worked:
             loop.worked()
+        else:
+            loop.broke()
+
+    def _sweep(self, executor: Executor, model: ModelView) -> None:
+        self._faults.reach("router.before_sweep")
+        sweep_overdue(executor, model, self._report_dropped)
 
     def _announce(self, on_ready: Callable[[dict[str, object]], None]) -> None:
         self._is_ready = True
         self._events.emit("router.started")
         on_ready({"models": sorted(self._view.models)})
 
-    def _for_each_model(self, action: Callable[[ModelView], object]) -> None:
+    def _for_each_model(self, step: str, action: Callable[[ModelView], object]) -> None:
         """Do something for every model; what is wrong with one concerns no other."""
-        for model in self._view.models.values():
-            try:
-                action(model)
-            except StaleRecordError:
-                self._refresh_now.set()
-            except (UnusableKeyError, UnwritableError) as error:
-                self._watchdog.outage.begins(error)
+        for name, model in self._view.models.items():
+            self._apart.run(step, name, partial(self._act, action, model))
+
+    def _act(self, action: Callable[[ModelView], object], model: ModelView) -> None:
+        try:
+            action(model)
+        except StaleRecordError:
+            self._refresh_now.set()
+
+    def _remove_buckets(self, executor: Executor) -> None:
+        for name, model in self._view.models.items():
+            if any(record.draining for record in model.deployment.versions.values()):
+                self._apart.run("buckets", name, partial(remove_buckets, executor, model))
 
     def _refresh(self, executor: Executor, stop: StopSignal) -> None:
-        view = read_view(executor, self._settings.namespace)
+        namespace, steps = self._settings.namespace, self._apart
+        view = read_view(executor, namespace, steps, self._view)
         now_ms = self._clock.monotonic_ms()
         if self._mending.look(executor, view, now_ms):
-            view = read_view(executor, self._settings.namespace)
+            view = read_view(executor, namespace, steps, view)
+        if view.list_fault is not None:
+            self._watchdog.outage.begins(view.list_fault)
         self._report_changes(view)
         self._abandoned = self._watch.observe(view, now_ms)
         self._paces = {
@@ -186,14 +213,9 @@ class RouterProgram:
         }
         self._take_over(view)
         self._match_pumps(stop)
-        self._tell_presence(executor)
-
-    def _tell_presence(self, executor: Executor) -> None:
-        stamps = {name: model.deployment.stamp for name, model in self._view.models.items()}
-        try:
-            self._presence.announce(executor, stamps)
-        except (UnusableKeyError, UnwritableError) as error:
-            self._watchdog.outage.begins(error)
+        self._has_looked = True
+        stamps = {name: model.deployment.stamp for name, model in view.models.items()}
+        steps.run("presence", "", partial(self._presence.announce, executor, stamps))
 
     def _withdraw(self, executor: Executor) -> None:
         if self._watchdog.outage.is_on:
@@ -209,7 +231,7 @@ class RouterProgram:
         return sum(step.opened for group, step in steps if group.keys == keys)
 
     def _take_over(self, view: FleetView) -> None:
-        """Put a view in force, for the pumps as well."""
+        """Put a view in force, for the pumps as well; the keeper alone does."""
         self._view = view
         self._situations = {
             name: Situation(
@@ -224,10 +246,13 @@ class RouterProgram:
         }
 
     def _report_changes(self, view: FleetView) -> None:
-        for name in set(view.faults) - set(self._told.faults):
+        for name in set(view.faults) - set(self._view.faults):
             self._events.emit("model.record_unreadable", model=name, reason=view.faults[name])
+        for name in set(view.foreign) - set(self._view.foreign):
+            reason = f"{view.foreign[name]} is of a foreign kind"
+            self._events.emit("stream.unusable", model=name, reason=reason)
         for name, model in view.models.items():
-            before = self._told.models.get(name)
+            before = self._view.models.get(name)
             if before is None or before.deployment.nonce != model.deployment.nonce:
                 self._events.emit(
                     "model.deployed",
@@ -235,15 +260,14 @@ class RouterProgram:
                     version=model.deployment.stable,
                     epoch=model.deployment.epoch,
                 )
-        self._told = view
 
     def _answer_abandoned(self, executor: Executor) -> None:
         for name, version in self._abandoned:
             view = self._view.models.get(name)
             if view is None or version not in view.deployment.versions:
                 continue
-            count = answer_abandoned(executor, view, version)
-            if count:
+            answer = partial(answer_abandoned, executor, view, version)
+            if count := self._apart.run("abandoned", name, answer):
                 self._events.emit("request.no_worker", model=name, version=version, count=count)
 
     def _match_pumps(self, stop: StopSignal) -> None:
@@ -260,8 +284,8 @@ class RouterProgram:
             over = threading.Event()
             loop = PumpLoop(self, group, stop, over)
             thread = self._make_thread(f"pump {group.keys.model}", loop, self._fail)
-            self._pumps[group] = (thread, over)
             thread.start()
+            self._pumps[group] = (thread, over)
 
     def stop_pumps(self) -> None:
         """End all pump threads."""
@@ -288,6 +312,7 @@ class RouterProgram:
             situation=lambda: self.situation(group.keys.model),
             refresh=lambda: self._reread(looker, group.keys),
             dropped=self._report_dropped,
+            failed=lambda error: self.report_failed(group.keys.model, error),
             ahead=lambda tenant, entry_id: self._report_ahead(group.keys, tenant, entry_id),
             faults=self._faults,
         )
@@ -306,6 +331,14 @@ class RouterProgram:
         if first:
             self._events.emit("router.entry_dropped", kind=kind, count=count)
 
+    def report_failed(self, model: str, error: Exception) -> None:
+        """An entry, or a pump, failed for a reason that nobody foresaw."""
+        kind = type(error).__name__
+        self._failed.summary()  # a minute later it is news again
+        if self._failed.admit(f"{model} {kind}"):
+            reason = shown_error(error)
+            self._events.emit("router.entry_failed", model=model, kind=kind, reason=reason)
+
     def _report_ahead(self, keys: ModelKeys, tenant: str, entry_id: bytes) -> None:
         self._ahead.summary()  # a minute later it is news again
         if self._ahead.admit(f"{keys.model} {tenant}"):
@@ -317,14 +350,22 @@ class RouterProgram:
         """A pump misses a stream or its group: the keeper is to look."""
         self._refresh_now.set()
 
-    def _reread(self, executor: Executor, keys: ModelKeys) -> None:
-        """Read a model anew from a pump thread; the keeper's next pass replaces the whole."""
-        self._take_over(reread(executor, self._view, keys))
+    def _reread(self, executor: Executor, keys: ModelKeys) -> Situation | None:
+        """The situation of one model as it is now, for a pump; the keeper is to look as well."""
         self._refresh_now.set()
+        situation = self.situation(keys.model)
+        if situation is None:
+            return None
+        try:
+            model = read_model(executor, keys, situation.model).model
+        except SettingsError:
+            return situation  # the keeper tells of it, and ends this pump
+        return None if model is None else replace(situation, model=model)
 
     def watch(self, group: PumpGroup) -> Loop:
         """The watch over a pump thread."""
-        return self._watchdog.watch(f"pump {group.keys.model} {group.tenants[0]}", _BLOCK_S)
+        name = f"pump {group.keys.model} {group.tenants[0]}"
+        return self._watchdog.watch(name, _BLOCK_S, LoopPace(back_off=PROMPT))
 
     @property
     def clock(self) -> Clock:
@@ -374,6 +415,10 @@ class PumpLoop:
                 # Or its model was undeployed: then the keeper ends this thread.
                 self._program.mend_soon()
             self._loop.failed(error)
+            return self._loop.delay_s()
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not end what serves all
+            self._program.report_failed(self._group.keys.model, error)
+            self._loop.broke()
             return self._loop.delay_s()
         self._loop.worked()
         return _LEFT_PAUSE_S if self._pump.has_left else 0.0

@@ -10,11 +10,12 @@ from ..broker.errors import NoGroupError, StaleRecordError, UnusableKeyError
 from ..broker.interface import Executor
 from ..broker.requests import Accepted, AcceptItem, Entry
 from ..service.fault_points import FaultPoints
+from ..wire.codec import JSON
 from ..wire.errors import ErrorBody, ErrorKind, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.limits import ACCEPT_ITEMS_MAX
 from ..wire.reply import Envelope
-from ..wire.request import cancelled_id
+from ..wire.request import cancelled_id, find_id
 from .admission import Situation, admit, envelope_of, refuse
 from .sweeping import CANCELLED, end_requests
 
@@ -38,15 +39,17 @@ class PumpDesk:
 
     Attributes:
         situation: gives the present situation of the model; None once it is not deployed.
-        refresh: reads the model's deploy record anew.
+        refresh: reads the model's deploy record anew, and gives the situation by it.
         dropped: told how many entries of which kind nobody could be answered for.
+        failed: told of an error that nobody foresaw, for which an entry was passed over.
         ahead: told the tenant and id of an entry whose id lies ahead of the server's clock.
         faults: moments that a test may have armed.
     """
 
     situation: Callable[[], Situation | None]
-    refresh: Callable[[], None]
+    refresh: Callable[[], Situation | None]
     dropped: Callable[[str, int], None]
+    failed: Callable[[Exception], None]
     ahead: Callable[[str, bytes], None]
     faults: FaultPoints
 
@@ -65,7 +68,7 @@ class PumpStep:
         self.opened = 0  # written by the pump's thread, read by the keeper
 
     def handle(self, tenant: str, entries: Sequence[Entry]) -> bool:
-        """Accept, refuse or drop each entry.
+        """Accept, refuse or drop each entry; one that makes us fail is answered `internal`.
 
         Returns whether all are ended; else some stay pending, since their deploy record is not
         there, or changes faster than it can be read.
@@ -73,11 +76,48 @@ class PumpStep:
         Raises:
             ServerError: the server failed; what was not finished stays pending for the next pass.
         """
-        for takes_back, some in _cut(entries):
-            self._desk.faults.reach("router.after_read")
-            handle = self._cancel if takes_back else self._handle_some
-            if not handle(tenant, some):
-                return False  # and what comes after would not be either
+        done = 0
+        try:
+            for takes_back, some in _cut(entries):
+                self._desk.faults.reach("router.after_read")
+                handle = self._cancel if takes_back else self._handle_some
+                if not handle(tenant, some):
+                    return False  # and what comes after would not be either
+                done += len(some)
+        except ServerError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a fault of ours, which concerns one entry
+            return self._handle_apart(tenant, entries[done:], error)
+        return True
+
+    def _handle_apart(self, tenant: str, entries: Sequence[Entry], error: Exception) -> bool:
+        """One of these entries, the first of them if it is alone, has made us fail.
+
+        What of them was finished is so for good: accepting twice does no harm.
+        """
+        if len(entries) > 1:
+            return all(self.handle(tenant, [entry]) for entry in entries)
+        self._desk.failed(error)
+        return all(self._pass_over(tenant, entry_id, flat or ()) for entry_id, flat in entries)
+
+    def _pass_over(self, tenant: str, entry_id: bytes, flat: Sequence[bytes]) -> bool:
+        """Answer an entry `internal` by as little code as can be, and end it."""
+        situation = self._desk.situation()
+        if situation is None:
+            return False
+        stream = self._keys.ingress(tenant)
+        request_id = None if b"cancel" in flat else find_id(flat)
+        if request_id is None:
+            self._executor.run_all(requests.drop_ingress(stream, [entry_id]))
+            return True
+        envelope = Envelope(id=request_id, tenant=tenant, accept=JSON, model=self._keys.model)
+        item = refuse(entry_id, envelope, _INTERNAL)
+        stamp = situation.model.deployment.stamp
+        try:
+            self._executor.run(requests.accept(self._keys, stream, stamp, 0, [item]))
+        except StaleRecordError:
+            self._desk.refresh()  # the next pass finds it pending
+            return False
         return True
 
     def _cancel(self, tenant: str, entries: Sequence[Entry]) -> bool:
@@ -96,8 +136,8 @@ class PumpStep:
         return True
 
     def _handle_some(self, tenant: str, entries: Sequence[Entry]) -> bool:
+        situation = self._desk.situation()
         for _ in range(_STALE_TRIES):
-            situation = self._desk.situation()
             if situation is None:
                 return False
             items = self._admit_all(tenant, entries, situation)
@@ -112,9 +152,8 @@ class PumpStep:
             if not stale:
                 return True
             entries = [entry for entry in entries if entry[0] in stale]
-            self._desk.refresh()
-        what = "the model is being redeployed"
-        return self._refuse_all(tenant, entries, ErrorKind.UNAVAILABLE, what)
+            situation = self._desk.refresh()
+        return situation is not None and self._refuse_all(tenant, entries, situation)
 
     def _admit_all(
         self, tenant: str, entries: Sequence[Entry], situation: Situation
@@ -177,14 +216,10 @@ class PumpStep:
     def _envelope(self, item: AcceptItem) -> Envelope:
         return envelope_of(item.request_id, item.tenant, self._keys.model, item.fields)
 
-    def _refuse_all(
-        self, tenant: str, entries: Iterable[Entry], kind: ErrorKind, message: str
-    ) -> bool:
-        situation = self._desk.situation()
-        if situation is None:
-            return False
-        error = ErrorBody(kind, message, retry_after_ms=situation.retry_after_ms)
-        items = self._admit_all(tenant, list(entries), situation)
+    def _refuse_all(self, tenant: str, entries: Sequence[Entry], situation: Situation) -> bool:
+        what, retry_after_ms = "the model is being redeployed", situation.retry_after_ms
+        error = ErrorBody(ErrorKind.UNAVAILABLE, what, retry_after_ms=retry_after_ms)
+        items = self._admit_all(tenant, entries, situation)
         refused = [refuse(item.entry_id, self._envelope(item), error) for item in items]
         return not _stale_among(refused, self._accept(tenant, refused, situation))
 
@@ -195,6 +230,7 @@ def _stale_among(items: Sequence[AcceptItem], outcomes: Sequence[Accepted]) -> s
     return {item.entry_id for item, outcome in pairs if outcome is Accepted.STALE}
 
 
+_INTERNAL = ErrorBody(ErrorKind.INTERNAL, "the router failed on this request", retry_after_ms=1000)
 _REFUSALS = {
     Accepted.BUSY: (ErrorKind.BUSY, "the backlog is full"),
     Accepted.LATE: (ErrorKind.DEADLINE_EXCEEDED, "the deadline had passed before it was accepted"),
@@ -236,6 +272,8 @@ class Pump:
         Raises:
             ServerError: the server failed; the next call starts with what is pending.
         """
+        if not self._usable:
+            self._look_over()
         streams = self._usable
         try:
             if self._unfinished:
@@ -248,7 +286,7 @@ class Pump:
             if self._usable == streams:
                 raise
             return 0
-        except ServerError:
+        except Exception:
             self._unfinished = True
             raise
 

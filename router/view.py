@@ -1,16 +1,19 @@
 """What a router knows of the fleet: a snapshot that is read anew and replaced as a whole."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import orjson
 
 from ..broker import fleet, requests
 from ..broker.errors import UnusableKeyError
 from ..broker.interface import Executor
+from ..service.steps import Steps
 from ..wire.deployment import Deployment
-from ..wire.errors import SettingsError
-from ..wire.keys import ModelKeys
+from ..wire.errors import ServerError, SettingsError
+from ..wire.keys import ModelKeys, models_key
 
 # Refuse new work when memory is this full, so that finishing always has room.
 _MEMORY_SHARE_MAX = 0.8
@@ -37,53 +40,118 @@ class ModelView:
 class FleetView:
     """All deployed models at one moment, and whether the server has room for new work.
 
-    `faults` names the models whose record cannot be read, and why; they are left out.
+    Attributes:
+        models: those that are served. What of one cannot be read is as it was read last.
+        aside: those whose record is ill-formed, as they were before: they are not served, and
+            their open requests have deadlines still.
+        faults: models whose record cannot be read, and why.
+        foreign: models with a key of a foreign kind, and which; they are served where known.
+        list_fault: the names of the models could not be read, and are those known before.
+        memory_full: the server has no room for new work.
     """
 
     models: Mapping[str, ModelView] = field(default_factory=dict)
+    aside: Mapping[str, ModelView] = field(default_factory=dict)
     faults: Mapping[str, str] = field(default_factory=dict)
+    foreign: Mapping[str, str] = field(default_factory=dict)
+    list_fault: UnusableKeyError | None = None
     memory_full: bool = False
 
+    def last_of(self, model: str) -> ModelView | None:
+        """What is known of a model, served or not."""
+        return self.models.get(model) or self.aside.get(model)
 
-def read_view(executor: Executor, namespace: str) -> FleetView:
-    """Read the fleet as it is now.
+
+_NOTHING = FleetView()
+
+
+def read_view(
+    executor: Executor, namespace: str, steps: Steps, before: FleetView = _NOTHING
+) -> FleetView:
+    """Read the fleet as it is now, each model apart; `before` is what the last look has found.
 
     Raises:
-        ServerError: the server does not answer.
+        ServerError: the server does not answer, or the names of the models cannot be read and none
+            are known.
     """
     models: dict[str, ModelView] = {}
+    aside: dict[str, ModelView] = {}
     faults: dict[str, str] = {}
-    for name in executor.run(fleet.models(namespace)):
-        try:
-            view = _read_model(executor, ModelKeys(namespace, name))
-        except (SettingsError, UnusableKeyError) as error:
-            faults[name] = str(error)
-        else:
-            models |= {} if view is None else {name: view}
+    foreign: dict[str, str] = {}
+    names, list_fault = _read_names(executor, namespace, before)
+    for name in names:
+        known = before.last_of(name)
+        keys = ModelKeys(namespace, name)
+        read = steps.run("read", name, partial(_read_apart, executor, keys, known))
+        found = Reading(known) if read is None else read
+        if found.model is not None:
+            models[name] = found.model
+        if found.fault:
+            faults[name] = found.fault
+            aside |= {} if known is None else {name: known}
+        if found.foreign_key:
+            foreign[name] = found.foreign_key
+    full = steps.run("memory", "", partial(_is_memory_full, executor))
+    return FleetView(
+        models=models,
+        aside=aside,
+        faults=faults,
+        foreign=foreign,
+        list_fault=list_fault,
+        memory_full=before.memory_full if full is None else full,
+    )
+
+
+def _is_memory_full(executor: Executor) -> bool:
     info = executor.run(fleet.server_info())
-    full = info.maxmemory > 0 and info.used_memory > _MEMORY_SHARE_MAX * info.maxmemory
-    return FleetView(models=models, faults=faults, memory_full=full)
+    return info.maxmemory > 0 and info.used_memory > _MEMORY_SHARE_MAX * info.maxmemory
 
 
-def reread(executor: Executor, view: FleetView, keys: ModelKeys) -> FleetView:
-    """`view` with what there is now of one model.
+def _read_names(
+    executor: Executor, namespace: str, before: FleetView
+) -> tuple[list[str], UnusableKeyError | None]:
+    try:
+        return executor.run(fleet.models(namespace)), None
+    except UnusableKeyError as error:
+        known = [*before.models, *before.aside]
+        fault = UnusableKeyError(error.code, f"{error.code} of {models_key(namespace)}")
+        if not known:
+            raise fault from error
+        return known, fault
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What reading one model has found.
+
+    Attributes:
+        model: None where it is not deployed, or cannot be served.
+        foreign_key: a key of it that is of a foreign kind: what lies there is as it was known.
+        fault: why its record cannot be read.
+    """
+
+    model: ModelView | None
+    foreign_key: str = ""
+    fault: str = ""
+
+
+def _read_apart(executor: Executor, keys: ModelKeys, known: ModelView | None) -> Reading:
+    try:
+        return read_model(executor, keys, known)
+    except SettingsError as error:
+        return Reading(None, fault=str(error))
+
+
+def read_model(executor: Executor, keys: ModelKeys, known: ModelView | None = None) -> Reading:
+    """Read one model; what lies under a key of a foreign kind stays as `known` says.
+
+    An empty set of tenants is one that was lost, since no model is deployed for nobody.
 
     Raises:
+        SettingsError: its record is ill-formed.
         ServerError: the server does not answer.
     """
-    models = {name: model for name, model in view.models.items() if name != keys.model}
-    faults = {name: fault for name, fault in view.faults.items() if name != keys.model}
-    try:
-        model = _read_model(executor, keys)
-    except (SettingsError, UnusableKeyError) as error:
-        faults[keys.model] = str(error)
-    else:
-        models |= {} if model is None else {keys.model: model}
-    return replace(view, models=models, faults=faults)
-
-
-def _read_model(executor: Executor, keys: ModelKeys) -> ModelView | None:
-    record, tenants, workers, open_requests = executor.run_all(
+    answers = executor.run_each(
         [
             fleet.deploy_hash(keys),
             fleet.tenants(keys),
@@ -91,18 +159,58 @@ def _read_model(executor: Executor, keys: ModelKeys) -> ModelView | None:
             requests.open_requests(keys),
         ]
     )
+    foreign = _foreign(answers)
+    named = (keys.deploy, keys.tenants, keys.workers, keys.due)
+    foreign_key = next((key for key, one in zip(named, foreign, strict=True) if one), "")
+    if foreign[0] and known is None:
+        return Reading(None, fault=f"{keys.deploy} is of a foreign kind")
+    record, tenants, workers, open_requests = (
+        fallback if is_foreign else answer
+        for answer, fallback, is_foreign in zip(answers, _fallback(known), foreign, strict=True)
+    )
     deployment = Deployment.from_hash(keys.model, record)
     if deployment is None:
-        return None
-    announced = executor.run_all([fleet.announcement(keys, worker) for worker in workers])
-    served = {version for fields in announced for version in served_versions(fields)}
-    return ModelView(
+        return Reading(None)
+    tenants = tenants or (known.tenants if known else ())
+    served = known.served if known and foreign[2] else _served(executor, keys, workers)
+    view = ModelView(
         keys=keys,
         record=record,
         deployment=deployment,
         tenants=tuple(tenants),
-        served=frozenset(served),
+        served=served,
         open_requests=open_requests,
+    )
+    return Reading(view, foreign_key)
+
+
+def _fallback(known: ModelView | None) -> tuple[Any, ...]:
+    """In place of what `read_model` asks for."""
+    if known is None:
+        return {}, (), (), 0
+    return known.record, known.tenants, (), known.open_requests
+
+
+def _foreign(answers: Sequence[object]) -> list[bool]:
+    """Which answers say that a key is of a foreign kind.
+
+    Raises:
+        ServerError: the first answer that is another error.
+    """
+    for answer in answers:
+        if isinstance(answer, ServerError) and not isinstance(answer, UnusableKeyError):
+            raise answer
+    return [isinstance(answer, UnusableKeyError) for answer in answers]
+
+
+def _served(executor: Executor, keys: ModelKeys, workers: Sequence[str]) -> frozenset[str]:
+    """The versions that live workers serve; one whose announcement cannot be read serves none."""
+    announced = executor.run_each([fleet.announcement(keys, worker) for worker in workers])
+    return frozenset(
+        version
+        for fields, is_foreign in zip(announced, _foreign(announced), strict=True)
+        if not is_foreign
+        for version in served_versions(fields)
     )
 
 
@@ -110,9 +218,19 @@ def served_versions(announcement: Mapping[str, bytes]) -> list[str]:
     """The versions that a worker's announcement says it has loaded, or is loading.
 
     After a request has ended the device process, all of them are loaded anew, one after the other.
+    What no worker has written says nothing.
     """
-    lanes = orjson.loads(announcement.get("lanes", b"{}"))
-    return [version for version, lane in lanes.items() if lane.get("state") in _SERVED]
+    try:
+        lanes = orjson.loads(announcement.get("lanes", b"{}"))
+    except ValueError:
+        return []
+    if not isinstance(lanes, dict):
+        return []
+    return [
+        version
+        for version, lane in lanes.items()
+        if isinstance(lane, dict) and lane.get("state") in _SERVED
+    ]
 
 
 class UnservedWatch:

@@ -34,7 +34,16 @@ EVENTS: dict[str, EventRow] = {
         ("kind", "count"),
     ),
     "router.entry_failed": EventRow(
-        ERROR, "An entry made the router itself fail; it was answered and passed over.", ("kind",)
+        ERROR,
+        "An entry made the router itself fail: a fault of the product. It was answered `internal` "
+        "and passed over. Told once a minute and kind.",
+        ("model", "kind", "reason"),
+    ),
+    "router.step_failed": EventRow(
+        ERROR,
+        "A step of the router failed for one model (empty: for all), by a fault of the product; "
+        "other steps and models go on, and it is tried again. Told once a minute and kind.",
+        ("step", "model", "reason"),
     ),
     "model.record_unreadable": EventRow(
         ERROR, "A deploy record is ill-formed; its model is not served.", ("model", "reason")
@@ -44,7 +53,7 @@ EVENTS: dict[str, EventRow] = {
     ),
     "model.mended": EventRow(
         WARNING,
-        "Streams or groups of a model were missing on the server and were made anew.",
+        "Streams, groups or the tenants of a model were missing on the server and were made anew.",
         ("model", "count"),
     ),
     "model.restored": EventRow(
@@ -58,6 +67,12 @@ EVENTS: dict[str, EventRow] = {
         ERROR,
         "A worker found that others buried it; what it held is lost to it, and it starts anew.",
         ("worker",),
+    ),
+    "worker.rejoined": EventRow(
+        WARNING,
+        "A foreign hand, or a server that lost its data, took a worker from the living of a model; "
+        "no peer had buried it, and it entered again.",
+        ("worker", "model"),
     ),
     "worker.buried": EventRow(
         WARNING, "A worker's beat stood still for a lease; peers take over.", ("worker", "model")
@@ -153,7 +168,8 @@ class Events:
     """Emits events of the table: counts each and logs it. Safe to use from any thread."""
 
     def __init__(self, logger: Any = None) -> None:
-        self._logger = structlog.get_logger() if logger is None else logger
+        # Bound now: where users' code shares the process, it may configure structlog later.
+        self._logger = structlog.get_logger().bind() if logger is None else logger
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()  # guarded by _lock; bounded by the table
 

@@ -10,7 +10,8 @@ arms points as `name=action`, where `@n` waits for the n-th time (1). An armed p
     kill        the process ends itself by SIGKILL
     stop        the process stops itself by SIGSTOP
     raise       a `ServerError`, as if the server had failed in this place
-    crash       an error that nobody expects, of which the program must die loudly
+    crash       an error that nobody expects: a worker must die loudly of it, a router must answer
+                the entry in hand `internal`, tell of it, and go on
     delay:200   so many milliseconds pass
 """
 
@@ -55,7 +56,7 @@ class FaultPointError(ServerError):
 
 
 class CrashError(RuntimeError):
-    """Raised by the action `crash`; outside of our error tree, since nobody may survive it."""
+    """Raised by the action `crash`; outside of our error tree, since nobody expects it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Protocol
 
@@ -125,6 +126,16 @@ def spawn(
         preexec_fn=lambda: die_with_parent(parent_pid, death_signal),  # noqa: PLW1509
         **options,
     )
+
+
+@contextmanager
+def interrupts_left_to_children() -> Iterator[None]:
+    """Ctrl-C is for a child at the same terminal, a debugger perhaps; on the main thread only."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class Stepped(Protocol):

@@ -7,10 +7,11 @@ environment. What an operator sets for a whole fleet is in the deploy record ins
 """
 
 import difflib
+import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +19,10 @@ from urllib.parse import urlsplit
 from ..wire.errors import SettingsError
 from ..wire.names import RULE, is_name, shown
 from ..wire.numbers import Range, shown_value
+from ..wire.texts import safe_text
 from .logs import LOG_FORMATS, LOG_LEVELS
+from .ownership import foreign_hand
+from .regular_files import read_regular
 
 VARIABLE_PREFIX = "BATCHFLEET_"
 CONFIG_VARIABLE = "BATCHFLEET_CONFIG"
@@ -29,6 +33,7 @@ _OTHER_VARIABLES = re.compile(
 )
 OWN_CODE = "own"
 _DURATION_MS_MAX = 86_400_000
+_FILE_BYTES_MAX = 1_000_000
 _REDIS_URL = re.compile(r"(rediss?://[^/\s]+|unix://[^/\s]*/)\S*")
 _DATABASE = re.compile(r"[0-9]{0,9}")
 PORT = Range(1, 65_535)
@@ -36,6 +41,7 @@ _DEVICE = re.compile(r"cpu(:\d{1,4}(-\d{1,4})?)?|cuda:\d{1,3}")
 _ALLOW_CODE = re.compile(r"none|any|(?:own|digest:[0-9a-f]{64})(?:,(?:own|digest:[0-9a-f]{64}))*")
 _PATTERN = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9*?._-]{0,127}")
 _PASSWORD = re.compile(r"(?<=://)([^:/@]*):.*@")
+_LOCAL_SCHEME = re.compile(r"(?:file|local):(?://)?")
 _QUERY_PASSWORD = re.compile(r"([?&]password=)[^&]*")
 
 Rule = Callable[[str], str]
@@ -58,7 +64,7 @@ def redis_url_fault(value: str) -> str:
     if not value:
         return ""
     if not _REDIS_URL.fullmatch(value):
-        return "must start with redis://host, rediss://host or unix:///path"
+        return "must start with redis://host, rediss://host or unix:///path, %20 for a blank in it"
     try:
         parts = urlsplit(value)
         port = parts.port
@@ -166,6 +172,13 @@ class Settings:
     store: str = _row(
         "./store", "where the models lie: a folder or an fsspec URL", "consumer", "up"
     )
+    shared_store: str = _row(
+        "",
+        "a store that others may write to and that is used all the same: its path as in `store`",
+        "consumer",
+        "up",
+        rule=_anything,
+    )
     models: str = _row(
         "*", "which deployed models a worker takes, as 'a,ocr-*'", "consumer", "up", rule=_patterns
     )
@@ -224,6 +237,12 @@ class Settings:
     workers: int = _row(1, "how many workers `up` starts", "up", rule=Range(0, 256))
     log_level: str = _row("info", "least level that is logged", rule=_one_of(*LOG_LEVELS))
     log_format: str = _row("console", "how logs look on stderr", rule=_one_of(*LOG_FORMATS))
+
+    @property
+    def shares_store(self) -> bool:
+        """Whether the operator allowed this very store though others may write to it."""
+        same = Path(self.shared_store).resolve() == Path(self.store).resolve()
+        return same and bool(self.shared_store)
 
     def require_redis_url(self) -> str:
         """The server's URL.
@@ -289,7 +308,8 @@ def load_settings(
     }
     complaints = {name: _complaint(SETTING_ROWS[name], one) for name, one in given.items()}
     faults += filter(None, complaints.values())
-    settings = Settings(**{name: given[name].value for name in given if not complaints[name]})
+    values = {name: given[name].value for name in given if not complaints[name]}
+    settings = located(Settings(**values))
     if not complaints.get("lease_ms") and not complaints.get("beat_ms"):
         faults += _contradictions(settings)
     if faults:
@@ -298,20 +318,42 @@ def load_settings(
     return settings, origins
 
 
+def located(settings: Settings) -> Settings:
+    """The same settings with every path absolute, so that no later change of folder moves them."""
+    cache = os.path.abspath(os.path.expanduser(settings.cache)) if settings.cache else ""  # noqa: PTH100, PTH111  as `store`
+    shared = absolute_store(settings.shared_store) if settings.shared_store else ""
+    store = absolute_store(settings.store)
+    return replace(settings, store=store, shared_store=shared, cache=cache)
+
+
+def absolute_store(root: str) -> str:
+    """The root of a store that means the same from every folder: a path made absolute, or a URL."""
+    scheme = _LOCAL_SCHEME.match(root)
+    path = root[scheme.end() :] if scheme else root
+    if not scheme and ("://" in root or "::" in root):
+        return root
+    # Not `Path`: whatever a user wrote behind `~` must not be refused here.
+    return (scheme[0] if scheme else "") + os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111
+
+
 def _config_file(environ: Mapping[str, str], config_path: Path | None) -> Path | None:
     if config_path is not None:
         return config_path
     if environ.get(CONFIG_VARIABLE):
         return Path(environ[CONFIG_VARIABLE])
     default = Path(CONFIG_FILE)
-    return default if default.is_file() else None
+    return default if os.path.lexists(default) else None
 
 
 def _from_file(path: Path | None, faults: list[str]) -> dict[str, _Given]:
     if path is None:
         return {}
+    # It may say whose code runs here, and where the server is.
+    if why := foreign_hand([path]):
+        faults.append(f"file {path} is not read: {why}")
+        return {}
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(read_regular(path, _FILE_BYTES_MAX).decode())
     except (OSError, ValueError, RecursionError) as error:  # no TOML, or numbers beyond all digits
         faults.append(f"file {path}: {error}")
         return {}
@@ -365,7 +407,10 @@ def _read_text(row: SettingRow, value: Any) -> Any:
 
 def _complaint(row: SettingRow, given: _Given) -> str:
     """The whole sentence about a value that cannot be used; empty where it can."""
+    text = given.value if isinstance(given.value, str) else ""
     fault = row.fault(given.value)
+    if text != safe_text(text, len(text)):
+        fault = "must be text in UTF-8 without control characters"
     if not fault:
         return ""
     value = row.shown(given.value) if isinstance(given.value, str) else given.value

@@ -22,7 +22,7 @@ _MARGIN_MS = 5000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How a loop tries again; one that `goes_first` waits for nobody's turn, others do for its."""
+    """How a loop tries again; one that `goes_first` waits for nobody's turn."""
 
     back_off: BackOff = field(default_factory=BackOff)
     goes_first: bool = False
@@ -66,13 +66,16 @@ class Loop:
         """
         if error.remedy is Remedy.STOP:
             raise error
+        self.broke()
+        self._watchdog.outage.begins(error, self.name)
+
+    def broke(self) -> None:
+        """A cycle ended with an error of ours, which says nothing of the server: pause as well."""
         self.passed()
         self._failures += 1
         self._has_turn = False
-        watchdog = self._watchdog
-        delay_s = self._back_off.delay_s(self._failures, watchdog.chance)
+        delay_s = self._back_off.delay_s(self._failures, self._watchdog.chance)
         self._next_ms = self.seen_ms + 1000 * delay_s
-        watchdog.outage.begins(error, self.name)
 
     def delay_s(self) -> float:
         """Seconds until the next try is due; 0 = now."""
@@ -82,7 +85,7 @@ class Loop:
         left_ms = self._next_ms - self.seen_ms
         if left_ms > 0:
             return left_ms / 1000
-        wait_s = self._watchdog.outage.turn_s(goes_first=self._goes_first)
+        wait_s = self._watchdog.outage.turn_s(self.name, goes_first=self._goes_first)
         self._has_turn = wait_s == 0.0
         return wait_s
 
@@ -113,6 +116,8 @@ class Loop:
 
 
 _STEADY = Pace()
+# For loops that all callers of a model wait for: whatever has come back is used within a second.
+PROMPT = BackOff(longest_s=1.0)
 
 
 class Watchdog:

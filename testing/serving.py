@@ -115,7 +115,7 @@ def serve(
             name=require_name("model", model_class.__name__ if name is None else name),
             record=_record(model_class, signature, limits),
             parameters=_parameters(parameters or {}),
-            folder=Path(empty) if folder is None else folder,
+            folder=Path(empty) if folder is None else folder.absolute(),
         )
         small_fleet = _SmallFleet(served, SystemClock())
         try:

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
 
-from .limits import ERROR_MESSAGE_CHARACTERS_MAX, ERROR_ROWS_MAX
+from .limits import ERROR_ROWS_MAX
+from .texts import safe_text
 
 
 class Source(Enum):
@@ -272,14 +273,10 @@ class ErrorBody:
 
     def to_wire(self) -> dict[str, Any]:
         """The map that goes into a reply; message and rows are cut to the contract's limits."""
-        message = self.message[:ERROR_MESSAGE_CHARACTERS_MAX]
-        if not message.isascii():
-            # The words of a model's exception may hold lone surrogates, which no codec takes.
-            message = message.encode(errors="replace").decode()
         body: dict[str, Any] = {
             "code": self.kind.code,
             "name": self.kind.label,
-            "message": message,
+            "message": safe_text(self.message),
             "source": self.kind.source.value,
             "retryable": self.kind.retryable,
         }

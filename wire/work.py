@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from . import limits
 from .codec import JSON
-from .request import Request
+from .numbers import Range
+from .request import FIELD_RANGES, Request
 
 _DIGITS_MAX = 15
 _CARRIED = tuple(
@@ -84,13 +85,13 @@ def work_fields(request: Request, tenant: str) -> list[bytes]:
     return flat
 
 
-def _whole(lowest: int, highest: int) -> Callable[[bytes], int]:
+def _whole(allowed: Range) -> Callable[[bytes], int]:
+    lowest, highest = allowed.lowest, allowed.highest
+
     def read(raw: bytes) -> int:
         # `int` alone takes '-40', ' 5 ' and '1_000'.
         if not raw.isdigit() or len(raw) > _DIGITS_MAX or not lowest <= int(raw) <= highest:
-            raise ValueError(
-                f"{raw[:_DIGITS_MAX]!r} is not a whole number of {lowest} to {highest}"
-            )
+            raise ValueError(f"a number of a work entry must be {allowed.words}")
         return int(raw)
 
     return read
@@ -103,17 +104,15 @@ def _lines(raw: bytes) -> tuple[str, ...]:
 _READ: dict[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(("id", "tenant", "content_type", "accept", "outputs"), bytes.decode),
     **dict.fromkeys(("truncate", "meta", "traceparent", "inputs_at", "version"), bytes.decode),
-    "result_ttl_ms": _whole(1, limits.RESULT_TTL_MS_MAX),
-    "timeout_ms": _whole(1, limits.TIMEOUT_MS_MAX),
-    "rows": _whole(1, 10_000_000),
-    "inputs_bytes": _whole(0, limits.INPUTS_BYTES_MAX),
-    "retries": _whole(0, limits.RETRIES_MAX),
-    "attempt": _whole(1, 1_000_000),
+    **{name: _whole(FIELD_RANGES[name]) for name in ("timeout_ms", "rows", "retries")},
+    "result_ttl_ms": _whole(Range(1, limits.RESULT_TTL_MS_MAX)),
+    "inputs_bytes": _whole(Range(0, limits.INPUTS_BYTES_MAX)),
+    "attempt": _whole(Range(1, 1_000_000)),
     **dict.fromkeys(("inputs", "parameters"), bytes),
     "warnings": _lines,
 }
 _READERS = {name.encode(): (name, read) for name, read in _READ.items()}
-_READERS[b"deadline"] = ("deadline_ms", _whole(0, 10**_DIGITS_MAX))
+_READERS[b"deadline"] = ("deadline_ms", _whole(Range(0, 10**_DIGITS_MAX)))
 
 
 def parse_work(stream: str, entry_id: bytes, flat: Sequence[bytes]) -> WorkEntry:

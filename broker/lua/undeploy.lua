@@ -8,11 +8,12 @@
 -- KEYS  1 mark of an undeployed model   2 workers   3 lost   4 journal   5 dead letters
 --       6 deploy   7 due   then all others that it has
 -- ARGV  1 forced: '1' or '0'   2 how long the mark and the workers stay, ms
---       3 how long journal and dead letters stay, ms   4 epoch of the record that names the keys
---       ('' = whatever it is)
--- RESULT {removed 1 or 0, open requests}; {-1, 0} where the record has another epoch
+--       3 how long journal and dead letters stay, ms   4 epoch and 5 nonce of the record that
+--       names the keys (neither: whatever it is)
+-- RESULT {removed 1 or 0, open requests}; {-1, 0} where the record is another by now
 -- part: portions
-if ARGV[4] ~= '' and redis.call('HGET', KEYS[6], 'epoch') ~= ARGV[4] then return {-1, 0} end
+local record = redis.call('HMGET', KEYS[6], 'epoch', 'nonce')
+if ARGV[4] and ((record[1] or '0') ~= ARGV[4] or (record[2] or '') ~= ARGV[5]) then return {-1, 0} end
 local open = redis.pcall('ZCARD', KEYS[7])
 if ARGV[1] ~= '1' then
   if type(open) ~= 'number' then return open end

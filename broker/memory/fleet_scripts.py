@@ -1,5 +1,6 @@
 """The scripts of `broker/lua/` about the fleet, in Python: workers and deploy records."""
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -292,8 +293,9 @@ def _has_work(call: Call, stream: bytes) -> bool:
 def undeploy(call: Call, keys: Keys, args: Args) -> Any:
     """Take a model out of service."""
     mark, workers, lost, journal, dead, record, due, *others = keys
-    forced, mark_ms, kept_ms, epoch = args
-    if epoch and call("HGET", record, "epoch") != epoch:
+    forced, mark_ms, kept_ms, *stamp = args
+    epoch, nonce = call("HMGET", record, "epoch", "nonce")
+    if stamp and [epoch or b"0", nonce or b""] != stamp:
         return [-1, 0]
     try:
         open_requests = call("ZCARD", due)
@@ -316,29 +318,41 @@ def mend(call: Call, keys: Keys, args: Args) -> Any:
     count = int(args[2])
     if call("EXISTS", mark):
         return -2
-    epoch = call("HGET", record, "epoch")
-    if epoch is not None and epoch != args[0]:
+    stable, epoch, nonce = (call("HGET", record, name) for name in ("stable", "epoch", "nonce"))
+    there, here = _known_there(nonce or b""), _known_there(args[1])
+    restores = stable is None or -1 < there < here
+    if not restores and (epoch or b"0") != args[0]:
         return 0
-    if epoch is None:
+    if restores:
+        call("DEL", record)
         call("HSET", record, *args[3 + count :])
         call("HSET", record, "nonce", args[1])
         next_epoch(call, record)
+    made = 0
     foreign = []
     try:
-        if call("SCARD", tenants_key) == 0 and count:
+        if count and (call("SCARD", tenants_key) == 0 or restores):
             call("SADD", tenants_key, *args[3 : 3 + count])
+            made += 1
     except UnusableKeyError:
         foreign.append(tenants_key)
-    lacking = [stream for stream in streams if not _has_group(call, stream)]
-    for stream in lacking:
+    for stream in streams:
+        if _has_group(call, stream):
+            continue
         group = "router" if stream in streams[:count] else "worker"
         try:
             call("XGROUP", "CREATE", stream, group, "0", "MKSTREAM")
+            made += 1
         except UnusableKeyError:
             foreign.append(stream)
     if foreign:
         raise refused(f"WRONGTYPE {foreign[0].decode()} is of a foreign kind")
-    return -1 if epoch is None else len(lacking)
+    return -1 if restores else made
+
+
+def _known_there(nonce: bytes) -> int:
+    found = re.match(rb"restored:(\d+):", nonce)
+    return -1 if found is None else int(found[1])
 
 
 def _has_group(call: Call, stream: bytes) -> bool:
@@ -363,8 +377,13 @@ def prune(call: Call, keys: Keys, args: Args) -> Any:
     return gone
 
 
+def rights(_call: Call, _keys: Keys, _args: Args) -> list[int]:
+    """Which commands the user may not run: here, everybody may do everything."""
+    return []
+
+
 _FUNCTIONS: Sequence[ScriptFunction] = (
     join, beat, leave, inside, ring, bury, recover, retire,
-    deploy, offer, withdraw, configure, remove_bucket, undeploy, mend, prune,
+    deploy, offer, withdraw, configure, remove_bucket, undeploy, mend, prune, rights,
 )  # fmt: skip
 FLEET_SCRIPTS: Mapping[str, ScriptFunction] = {each.__name__: each for each in _FUNCTIONS}

@@ -1,24 +1,30 @@
 """From the outputs of a request's rows to the bytes of its answer."""
 
+import sys
 from bdb import BdbQuit
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ...models.model import Row
 from ...wire.codec import MSGPACK, encode_body
 from ...wire.errors import ErrorKind, RequestError
 from ...wire.names import is_name
 from ...wire.tensors import encode_columns, encode_rows
-from .faults import left_by, merge_row_errors, model_error
+from ...wire.texts import kind_name
+from ..protocol import FRAME_BYTES_MAX
+from .faults import merge_row_errors, model_error, output_error, pass_on_leaving
 from .keeping import kept
 from .lanes import Lane, OpenRequest
 from .preparing import refuse_unknown
 
 _ONLY_OUTPUT = "output"
+_ANSWER_BYTES_MAX = FRAME_BYTES_MAX // 2
 # Named because writing `str | bytes` makes a new object each time.
 _TEXT = (str, bytes)
 _ARRAY = (np.ndarray, np.generic)
+_SIZED = (str, bytes, list, tuple)
 _NUMBER = (bool, int, float)
 
 
@@ -31,9 +37,12 @@ def encode_answer(lane: Lane, request: OpenRequest) -> bytes:
     rows = _postprocess(lane, request.outputs) if lane.postprocesses else request.outputs
     try:
         columns = assemble(lane, rows, request.wanted)
-        return encode_body(encode_columns(columns, request.accept), request.accept)
-    except (ValueError, TypeError) as error:
-        raise _bad_output(f"an output cannot be put on the wire: {error}") from error
+        answer = encode_body(encode_columns(columns, request.accept), request.accept)
+    except BaseException as error:
+        raise output_error(error, lane.logger) from error
+    if len(answer) > _ANSWER_BYTES_MAX:
+        raise _bad_output(f"outputs of {len(answer)} bytes; {_ANSWER_BYTES_MAX} are allowed")
+    return answer
 
 
 def encode_together(lane: Lane, requests: Sequence[OpenRequest]) -> list[bytes] | None:
@@ -48,13 +57,16 @@ def encode_together(lane: Lane, requests: Sequence[OpenRequest]) -> list[bytes] 
         for request in requests
         if len(request.outputs) == 1 and request.accept == MSGPACK and request.wanted == wanted
     ]
-    if len(rows) < len(requests) or not _are_alike(rows):
+    if len(rows) < len(requests):
         return None
     try:
+        if not _are_alike(rows):
+            return None
         columns = assemble(lane, rows, wanted)
         tensors = [encode_rows(name, column) for name, column in columns.items()]
-    except (RequestError, ValueError, MemoryError):
-        return None  # alone, each fails for its own sake
+    except BaseException as error:  # noqa: BLE001  alone, each fails for its own sake
+        pass_on_leaving(error, "encode", lane.logger)
+        return None
     return [encode_body(parts, MSGPACK) for parts in zip(*tensors, strict=True)]
 
 
@@ -75,12 +87,16 @@ def _are_alike(rows: Sequence[Any]) -> bool:
 
 
 def output_bytes(value: Any) -> int:
-    """About how much one row's output weighs."""
-    if isinstance(value, np.ndarray):
-        return value.nbytes
-    if isinstance(value, Mapping):
-        return sum(map(output_bytes, value.values()))
-    return len(value) if isinstance(value, str | bytes | list | tuple) else 8
+    """About how much one row's output weighs; runs no code of the output's own."""
+    parts = value.values() if type(value) is dict or type(value) is Row else (value,)
+    return sum(map(_part_bytes, parts))
+
+
+def _part_bytes(value: Any) -> int:
+    kind = type(value)
+    if kind is np.ndarray:
+        return int(value.nbytes)
+    return len(value) if kind in _SIZED else 8
 
 
 def _postprocess(lane: Lane, outputs: Sequence[Any]) -> list[Any]:
@@ -91,10 +107,8 @@ def _postprocess(lane: Lane, outputs: Sequence[Any]) -> list[Any]:
                 rows.append(kept(lane.model.postprocess(output), lane.model))
         except BdbQuit as error:  # of the whole request: who quits does not want to stop again
             raise model_error(error, "postprocess", lane.logger) from error
-        except Exception as error:  # noqa: BLE001  a model may raise anything; it becomes a typed error
+        except BaseException as error:  # noqa: BLE001  a model may raise anything; it becomes a typed error
             errors.append((at, model_error(error, "postprocess", lane.logger)))
-        except BaseException as error:
-            raise left_by(error, "postprocess", lane.logger) from error
     if errors:
         raise merge_row_errors(errors)
     return rows
@@ -151,6 +165,10 @@ def _column(lane: Lane, name: str, values: list[Any]) -> Any:
 
 
 def _stack(name: str, values: list[Any], dtype: np.dtype[Any] | None) -> np.ndarray[Any, Any]:
+    # Asked where a model has brought it in: to import it takes longer than a batch.
+    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())
+    if any(isinstance(value, masked) for value in values):
+        raise _bad_output(f"output {name!r} is a masked array; fill it, a mask is not sent")
     if all(isinstance(value, _NUMBER) and not isinstance(value, _ARRAY) for value in values):
         # A plain number has no width of its own: it takes the declared one.
         return _plain_numbers(name, values, dtype)
@@ -202,7 +220,7 @@ def _numbers(
     if isinstance(value, _ARRAY):
         return value
     if not isinstance(value, list | tuple | bool | int | float):
-        kind = type(value).__name__
+        kind = kind_name(value)
         raise _bad_output(
             f"output {name!r} is {kind}, not an array, a list of numbers, text or a number"
         )

@@ -1,19 +1,32 @@
-"""What an exception of a model's code means for the request whose row it was about."""
+"""What an exception of a model's code means for the request whose row it was about.
+
+A model's code may raise anything, and an exception is made of a model's code as well: its text, its
+class, its causes. So errors are told apart by their type alone (`isinstance` would ask a
+`__class__`), and their words come through `wire/texts.py`.
+"""
 
 import re
+import signal
 import sys
-import traceback
 from bdb import BdbQuit
-from typing import Any, Final, cast
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Final, TypeGuard
 
-from ...models.traces import with_own_frames
+from ...models.traces import trace_of, with_own_frames
 from ...service.clock import Clock
 from ...service.logs import OncePerKind
-from ...wire.errors import ErrorKind, RequestError
-from ...wire.limits import ERROR_MESSAGE_CHARACTERS_MAX
+from ...wire.errors import BatchfleetError, ErrorKind, RequestError
+from ...wire.limits import ERROR_MESSAGE_CHARACTERS_MAX, ROWS_MAX
+from ...wire.texts import kind_name, safe_text, text_of
 from ..protocol import Failure
 
+# Our own errors name what there is instead, or quote another program.
+_OWN_WORDS_MAX: Final = 4000
 _DIGITS: Final = re.compile(r"[0-9]+")
+# What a model's code raises where it wants the program to end; every other exception, whatever its
+# class, is an error of the model like any other.
+_LEAVING: Final = (SystemExit, KeyboardInterrupt)
 
 
 class ModelLeftError(BaseException):
@@ -23,11 +36,27 @@ class ModelLeftError(BaseException):
     """
 
 
-def left_by(error: BaseException, stage: str, logger: Any) -> ModelLeftError:
-    """What to raise where a model's code asks for the end; the log names the model and its line."""
-    if not isinstance(error, ModelLeftError):  # which the stage that a warm-up was in has told
+def pass_on_leaving(error: BaseException, stage: str, logger: Any) -> None:
+    """Of all that a model's code may raise, let through what asks for the end of the process.
+
+    Raises:
+        ModelLeftError: it does; the log names the model and its line.
+    """
+    if is_kind(error, ModelLeftError):  # of a stage inside this one, which has told
+        raise error
+    if is_kind(error, *_LEAVING):
         logger.critical("model_left", stage=stage, exc_info=with_own_frames(error))
-    return ModelLeftError(describe(error))
+        raise ModelLeftError(describe(error)) from error
+
+
+def is_kind(error: BaseException, *kinds: type[BaseException]) -> bool:
+    """Whether an exception is of one of these types, without running code of its own."""
+    return issubclass(type(error), kinds)
+
+
+def is_failure(result: Any) -> TypeGuard[RequestError]:
+    """Whether a row's result is the error that it ended in."""
+    return issubclass(type(result), RequestError)
 
 
 class FaultLog:
@@ -51,21 +80,29 @@ class FaultLog:
                 self._logger.error("bad_output", reason=error.message, count=1)
         return error
 
-    def note_refusal(self, error: ValueError) -> None:
+    def note_refusal(self, error: BaseException) -> None:
         """Log where `preprocess` raised a `ValueError`, which may be a bug as well as a refusal."""
-        error = cast("ValueError", with_own_frames(error))
-        self._logger.debug("row_refused", exc_info=error)
+        self._logger.debug("row_refused", exc_info=with_own_frames(error))
         for place, count in self._refusals.summary().items():
             self._logger.warning("rows_refused", at=place, count=count)
         place = _place_of(error)
         if self._refusals.admit(place):
-            self._logger.warning("rows_refused", at=place, error_type=type(error).__name__, count=1)
+            self._logger.warning("rows_refused", at=place, error_type=kind_name(error), count=1)
 
 
 def _place_of(error: BaseException) -> str:
     """File and line where an error was raised."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
+    last = _last_frame(error)
+    if last is None:
+        return "an unknown place"
+    return safe_text(f"{last.tb_frame.f_code.co_filename}:{last.tb_lineno}")
+
+
+def _last_frame(error: BaseException) -> TracebackType | None:
+    last = trace_of(error)
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return last
 
 
 def is_memory_error(error: BaseException) -> bool:
@@ -73,25 +110,32 @@ def is_memory_error(error: BaseException) -> bool:
 
     torch is asked only where a model has imported it; this module must not bring it in.
     """
-    torch = sys.modules.get("torch")
-    return isinstance(error, MemoryError) or (
-        torch is not None and isinstance(error, getattr(torch, "OutOfMemoryError", ()))
-    )
+    if is_kind(error, MemoryError):
+        return True
+    with suppress(Exception):  # what a model put in torch's place may answer with anything
+        return issubclass(type(error), sys.modules["torch"].OutOfMemoryError)
+    return False
 
 
-def preprocess_error(error: Exception, logger: Any, fault_log: FaultLog) -> RequestError:
-    """The error of a request whose row `preprocess` refused or failed on."""
-    if isinstance(error, ValueError):
+def preprocess_error(error: BaseException, logger: Any, fault_log: FaultLog) -> RequestError:
+    """The error of a request whose row `preprocess` refused or failed on; see `model_error`."""
+    if is_kind(error, ValueError):
         fault_log.note_refusal(error)
-        return RequestError.of(ErrorKind.BAD_INPUTS, str(error) or "the model refuses this row")
+        text = text_of(error) or "the model refuses this row"
+        return RequestError.of(ErrorKind.BAD_INPUTS, text + _hint(error))
     return model_error(error, "preprocess", logger)
 
 
-def model_error(error: Exception, stage: str, logger: Any) -> RequestError:
-    """The error of a request on which model code raised `error`; the trace goes to the log only."""
-    if isinstance(error, RequestError):
-        return error
-    if isinstance(error, BdbQuit):
+def model_error(error: BaseException, stage: str, logger: Any) -> RequestError:
+    """The error of a request on which model code raised `error`; the trace goes to the log only.
+
+    Raises:
+        ModelLeftError: the code asked for the end of the process.
+    """
+    pass_on_leaving(error, stage, logger)
+    if is_failure(error):
+        return sound(error)
+    if is_kind(error, BdbQuit):
         logger.warning("debugger_quit", stage=stage, reason=describe(error))
         return RequestError.of(ErrorKind.MODEL_ERROR, describe(error))
     logger.error("model_raised", stage=stage, exc_info=with_own_frames(error))
@@ -100,33 +144,96 @@ def model_error(error: Exception, stage: str, logger: Any) -> RequestError:
     return RequestError.of(ErrorKind.MODEL_ERROR, describe(error))
 
 
-def request_error(error: RequestError | MemoryError) -> RequestError:
-    """The error of a request that our own code could not decode or encode."""
-    if isinstance(error, RequestError):
-        return error
-    return RequestError.of(ErrorKind.DEVICE_MEMORY, "out of memory for this request")
+def sound(error: RequestError) -> RequestError:
+    """An error that a model's code may have made, as one of ours: it may hold anything."""
+    kind, message = None, None
+    rows: tuple[Any, ...] = ()
+    with suppress(Exception):  # in a derived class these may be code
+        kind, message, rows = error.kind, error.message, tuple(error.rows)
+    if type(kind) is not ErrorKind:
+        return RequestError.of(ErrorKind.MODEL_ERROR, describe(error))
+    rows = tuple(row for row in rows if type(row) is int and 0 <= row < ROWS_MAX)
+    return RequestError.of(kind, text_of(message), rows=rows)
+
+
+def output_error(error: BaseException, logger: Any) -> RequestError:
+    """The error of a request whose outputs could not be encoded: objects of a model's, code too.
+
+    Raises:
+        ModelLeftError: the code asked for the end of the process.
+    """
+    pass_on_leaving(error, "encode", logger)
+    if is_failure(error):
+        return sound(error)
+    if is_memory_error(error):
+        return RequestError.of(ErrorKind.DEVICE_MEMORY, "out of memory for this answer")
+    words = text_of(error) if is_kind(error, ValueError, TypeError) else describe(error)
+    return RequestError.of(ErrorKind.BAD_OUTPUT, f"an output cannot be put on the wire: {words}")
+
+
+def request_error(error: BaseException, stage: str, logger: Any) -> RequestError:
+    """The error of a request that could not be decoded or prepared, by whosever code.
+
+    Attributes of a model's class are code of its own; so what nobody foresaw counts as the model's.
+
+    Raises:
+        ModelLeftError: the code asked for the end of the process.
+    """
+    if is_failure(error):
+        return sound(error)
+    if is_kind(error, MemoryError):
+        return RequestError.of(ErrorKind.DEVICE_MEMORY, "out of memory for this request")
+    return model_error(error, stage, logger)
 
 
 def describe(error: BaseException) -> str:
-    """Type and text of an error, cut to what a reply may carry."""
-    if isinstance(error, ModelLeftError):
-        return str(error)
-    if isinstance(error, BdbQuit):
-        return _QUIT if sys.stdin is not None and sys.stdin.isatty() else _NO_TERMINAL
-    return f"{type(error).__name__}: {error}"[:ERROR_MESSAGE_CHARACTERS_MAX]
+    """Type and text of an error, and what to do about it; cut to what a reply may carry."""
+    if is_kind(error, ModelLeftError):
+        return text_of(error)
+    if is_kind(error, BdbQuit):
+        return f"the debugger got no commands: breakpoint() {_NO_INPUT}" if _is_deaf() else _QUIT
+    text = f"{kind_name(error)}: {text_of(error)}"
+    return text[:ERROR_MESSAGE_CHARACTERS_MAX] + _hint(error)
+
+
+def said(error: BaseException) -> str:
+    """The words of an error of ours alone, those of any other with its type."""
+    ours = is_kind(error, BatchfleetError)
+    return text_of(error, _OWN_WORDS_MAX) if ours else describe(error)
+
+
+def _hint(error: BaseException) -> str:
+    """What to do about errors that a worker's surroundings bring about."""
+    if is_kind(error, EOFError) and _is_deaf():
+        return f" (input() {_NO_INPUT})"
+    last = _last_frame(error)
+    if last is not None and last.tb_frame.f_code is signal.signal.__code__:
+        return _SIGNALS
+    return ""
+
+
+def _is_deaf() -> bool:
+    """Whether nobody can type anything here."""
+    try:
+        return not sys.stdin.isatty()
+    except Exception:  # noqa: BLE001  it may be None, closed, or whatever a model put in its place
+        return True
 
 
 _QUIT = "the debugger was quit"
-_NO_TERMINAL = (
-    "the debugger got no commands: breakpoint() reads standard input, which is no terminal here; "
+_NO_INPUT = (
+    "reads standard input, which is no terminal here; "
     "use it with `batchfleet dev`, `batchfleet models try` or batchfleet.testing.serve"
+)
+_SIGNALS = (
+    " (a model's code does not run on the main thread, and the worker answers signals: "
+    'leave them alone, see docs/models.md, "Signals")'
 )
 
 
 def failure_of(request: int, error: RequestError) -> Failure:
     """The protocol's word for a request that ended in `error`."""
-    message = error.message[:ERROR_MESSAGE_CHARACTERS_MAX]
-    return Failure(request, error.code, message, list(error.rows))
+    return Failure(request, error.code, safe_text(error.message), list(error.rows))
 
 
 def merge_row_errors(errors: list[tuple[int, RequestError]]) -> RequestError:

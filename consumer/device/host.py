@@ -2,6 +2,7 @@
 
 import ctypes
 import fcntl
+import io
 import os
 import signal
 import sys
@@ -15,6 +16,8 @@ from ...wire.names import shown
 
 _PR_SET_PDEATHSIG = 1
 _OOM_SCORE_ADJ = 500
+_STDERR = 2
+_RECURSION_MIN = 1000
 # Of glibc's malloc.h, and the highest threshold that it takes.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _MMAP_THRESHOLD_BYTES = 32 * 1024 * 1024
@@ -145,6 +148,26 @@ def die_first_for_memory() -> None:
     path = Path("/proc/self/oom_score_adj")
     if path.exists():
         path.write_text(str(_OOM_SCORE_ADJ))
+
+
+def own_log_descriptor() -> int:
+    """A descriptor of our own for where stderr goes now; a model may close or replace its own."""
+    try:
+        return os.dup(_STDERR)
+    except OSError:  # the process was started without one
+        return os.open(os.devnull, os.O_WRONLY)
+
+
+def make_prints_safe() -> None:
+    """What a model prints is lost neither with the process, nor for a character of it."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
+
+
+def keep_room() -> None:
+    """Leave our own code enough stack, whatever a model has made of the limit."""
+    if sys.getrecursionlimit() < _RECURSION_MIN:
+        sys.setrecursionlimit(_RECURSION_MIN)
 
 
 def keep_freed_memory() -> None:

@@ -45,14 +45,11 @@ class RequestInputs:
     @property
     def kind(self) -> int:
         """See `Inputs`."""
-        return digest(
-            tuple(
-                [
-                    (name, type(column[0]) if isinstance(column, list) else column.dtype.char)
-                    for name, column in self.columns.items()
-                ]
-            )
-        )
+        kind = [
+            (name, type(column[0]) if isinstance(column, list) else column.dtype.char)
+            for name, column in self.columns.items()
+        ]
+        return digest(tuple(kind))
 
     def row(self, at: int) -> Row:
         """See `Inputs`."""

@@ -20,7 +20,9 @@ def kept(value: Any, model: Any = None) -> Any:
     """
     try:
         return _kept(value, model)
-    except RecursionError:  # it holds itself, or nests too deep
+    except (SystemExit, KeyboardInterrupt, MemoryError):
+        raise
+    except BaseException:  # noqa: BLE001  it holds itself, nests too deep, or is of an odd class
         return _deep(value, model)
 
 
@@ -28,7 +30,7 @@ def _kept(value: Any, model: Any) -> Any:
     kind = type(value)
     if kind in _IMMUTABLE:
         return value
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+    if issubclass(kind, np.ndarray) and not value.dtype.hasobject:
         return value.copy(order="K")
     if kind is dict:
         return {name: _kept(part, model) for name, part in value.items()}
@@ -39,15 +41,15 @@ def _kept(value: Any, model: Any) -> Any:
         if _IMMUTABLE.issuperset(map(type, value)):
             return kind(value)
         return kind([_kept(part, model) for part in value])
-    if isinstance(value, np.generic) and kind is not np.void:
+    if issubclass(kind, np.generic) and kind is not np.void:
         return value
     return _tensor(value) if _is_tensor(value) else _deep(value, model)
 
 
 def _is_tensor(value: Any) -> bool:
     """Whether this is a torch tensor; torch is asked only where a model has imported it."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
+    kind = getattr(sys.modules.get("torch"), "Tensor", None)
+    return isinstance(kind, type) and issubclass(type(value), kind)
 
 
 def _tensor(value: Any) -> Any:
@@ -58,5 +60,7 @@ def _tensor(value: Any) -> Any:
 def _deep(value: Any, model: Any) -> Any:
     try:
         return deepcopy(value, {id(model): model})
-    except Exception:  # noqa: BLE001  any class may refuse to be copied, in any way
+    except (SystemExit, KeyboardInterrupt, MemoryError):
+        raise
+    except BaseException:  # noqa: BLE001  any class may refuse to be copied, in any way
         return value

@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from ...models.hooks import check_hooks
 from ...models.manifest import Golden
 from ...models.model import LoadContext, Model
 from ...models.stacking import check_padding
 from ...service.clock import Clock
 from ...wire.deployment import VersionRecord
-from ...wire.errors import BatchfleetError, RequestError, StoreError
+from ...wire.errors import StoreError
 from ..protocol import Load, Ready
-from .faults import FaultLog, describe
+from .faults import FaultLog, is_failure, said, sound
 from .golden import check_golden
 from .host import pin, read_place, resident_bytes
 from .lanes import Lane
@@ -45,24 +43,26 @@ class OpeningOptions:
         allow_code: the setting of that name.
         cache: a folder for copies; None is the default one.
         sources: a folder that a developer edits, see `CodePlace.shown_as`.
+        own_store: refuse what others may have written in a local store, data as well.
     """
 
     allow_code: str = ""
     cache: Path | None = None
     sources: Path | None = None
+    own_store: bool = False
 
 
 Opener = Callable[[Load], VersionFiles]
 
 
-def load_lane(load: Load, open_files: Opener, clock: Clock) -> tuple[Lane, Ready]:
+def load_lane(load: Load, open_files: Opener, clock: Clock, logger: Any) -> tuple[Lane, Ready]:
     """Load a version and warm it up; on the device thread.
 
     Raises:
-        Exception: whatever the model or its libraries raise; `refusal` puts it into words.
+        BaseException: whatever the model or its libraries raise; `refusal` puts it into words.
     """
     started_ms = clock.monotonic_ms()
-    logger = structlog.get_logger().bind(model=load.model, version=load.version)
+    logger = logger.bind(model=load.model, version=load.version)
     place = read_place(load.device)
     pin(place.cores)
     record = VersionRecord.from_wire(load.record, {})
@@ -119,13 +119,9 @@ def check_stacking(model: Model) -> None:
 
 def refusal(load: Load, error: BaseException) -> str:
     """Why a version could not be loaded, for its operator."""
-    if isinstance(error, RequestError):
-        reason = f"its warm-up failed: {error.message}"
-    elif isinstance(error, BatchfleetError):
-        reason = str(error)
-    else:
-        reason = describe(error)
-    return f"{load.model}/{load.version}: {reason}"
+    if is_failure(error):
+        return f"{load.model}/{load.version}: its warm-up failed: {sound(error).message}"
+    return f"{load.model}/{load.version}: {said(error)}"
 
 
 def settle_memory() -> None:

@@ -10,9 +10,10 @@ from ...models.code_rule import CodeRule, check_allowed
 from ...models.files import MANIFEST_NAME
 from ...models.manifest import Manifest
 from ...models.model import Model
-from ...models.ownership import foreign_hand
 from ...models.runtimes import resolve
 from ...models.store import Store
+from ...service.ownership import foreign_hand
+from ...wire.errors import StoreError
 from ..protocol import Load
 from .loading import Opener, OpeningOptions, VersionFiles
 
@@ -34,6 +35,8 @@ def _open(load: Load, options: OpeningOptions) -> VersionFiles:
     """
     store = Store(load.store, options.cache)
     manifest = store.manifest(load.model, load.version)
+    if options.own_store and (why := store.foreign_hand(load.model, load.version)):
+        raise StoreError(f"{why}; `shared_store` allows a store by its path")
     folder = store.fetch(load.model, load.version)
     return VersionFiles(
         model_class=_class_of(store, manifest, folder, options),
@@ -63,8 +66,5 @@ def _foreign_hand(store: Store, manifest: Manifest) -> str:
 
 def _written_to_run(folder: Path, manifest: Manifest) -> Iterator[Path]:
     """Whatever somebody would have to write to in order to choose what runs."""
-    yield from (folder.parent.parent, folder.parent, folder, folder / MANIFEST_NAME)
-    for name in code_files(manifest.files):
-        path = folder / name
-        yield path
-        yield from (parent for parent in path.parents if folder in parent.parents)
+    yield folder / MANIFEST_NAME
+    yield from (folder / name for name in code_files(manifest.files))

@@ -13,10 +13,10 @@ from ...wire.codec import JSON, MSGPACK, decode_body
 from ...wire.errors import ErrorKind, RequestError
 from ...wire.names import shown
 from ...wire.tensors import check_columns, count_rows, decode_columns
+from ...wire.texts import kind_name, text_of
 from ..protocol import Failure, Item
 from .faults import (
     failure_of,
-    left_by,
     merge_row_errors,
     model_error,
     preprocess_error,
@@ -27,6 +27,8 @@ from .keeping import kept
 from .lanes import NOT_AT_HAND, NOT_TAKEN, Lane, OpenRequest
 
 _WHOLE = (int, np.integer)
+# Far more than any model takes; sums over all rows of a request still fit 64 bits.
+_LENGTH_MAX = 2**31 - 1
 
 
 def prepare_all(
@@ -42,8 +44,9 @@ def prepare_all(
     for item in items:
         try:
             request = prepare(lane, item)
-        except (RequestError, MemoryError) as error:
-            failures.append(lane.failure_of(item.request, request_error(error)))
+        except BaseException as error:  # noqa: BLE001  one request is no reason to end the others
+            failed = request_error(error, "prepare", lane.logger)
+            failures.append(lane.failure_of(item.request, failed))
             before_ms = clock.monotonic_ms()
             continue
         after_ms = clock.monotonic_ms()
@@ -228,10 +231,8 @@ def _preprocess_row(lane: Lane, row: Row) -> tuple[Any, int, int]:
             value = kept(value, lane.model)
     except BdbQuit:
         raise
-    except Exception as error:  # a model may raise anything; all of it becomes a typed error
+    except BaseException as error:  # a model may raise anything; all of it becomes a typed error
         raise preprocess_error(error, lane.logger, lane.fault_log) from error
-    except BaseException as error:
-        raise left_by(error, "preprocess", lane.logger) from error
     _refuse_long(lane, length)
     return value, length, truncated
 
@@ -248,7 +249,7 @@ def _read_prepared(result: Any, row: Row) -> tuple[Any, int, int]:
         return result, _whole("length", _first_axis((result,)), 1), 0
     raise RequestError.of(
         ErrorKind.BAD_OUTPUT,
-        f"preprocess gave {type(result).__name__}; arrays, Prepared or a length are expected",
+        f"preprocess gave {kind_name(result)}; arrays, Prepared or a length are expected",
     )
 
 
@@ -258,12 +259,15 @@ def _first_axis(values: Iterable[Any]) -> Any:
 
 
 def _whole(name: str, value: Any, lowest: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, _WHOLE) or value < lowest:
-        raise RequestError.of(
-            ErrorKind.BAD_OUTPUT,
-            f"preprocess gave {name} {shown(str(value))}; it must be a whole number ≥ {lowest}",
-        )
-    return int(value)
+    if not isinstance(value, bool) and isinstance(value, _WHOLE):
+        number = int(value)  # plain, whatever a derived class makes of comparisons
+        if lowest <= number <= _LENGTH_MAX:
+            return number
+    raise RequestError.of(
+        ErrorKind.BAD_OUTPUT,
+        f"preprocess gave {name} {shown(text_of(value))}; "
+        f"it must be a whole number from {lowest} to {_LENGTH_MAX}",
+    )
 
 
 def _refuse_long(lane: Lane, length: int) -> None:

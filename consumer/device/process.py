@@ -44,9 +44,9 @@ from ..protocol import (
 )
 from .answering import encode_answer, encode_together, output_bytes
 from .crew import Crew
-from .faults import failure_of, left_by, merge_row_errors, request_error
+from .faults import failure_of, is_failure, merge_row_errors, pass_on_leaving, request_error
 from .fetching import fetch
-from .host import resident_bytes
+from .host import keep_room, resident_bytes
 from .lanes import Lane, OpenRequest, RequestBook, RowInHand, take_all
 from .loading import Opener, load_lane, refusal, settle_memory
 from .preparing import prepare_all
@@ -212,14 +212,15 @@ class DeviceProcess:
     def _load(self, message: Load) -> None:
         model, version = message.model, message.version
         try:
-            lane, ready = load_lane(message, self._open_files, self._clock)
-        except Exception as error:  # a model may raise anything; the version is refused for it
-            shown = with_own_frames(error)
-            self._logger.exception("load_failed", model=model, version=version, exc_info=shown)
+            lane, ready = load_lane(message, self._open_files, self._clock, self._logger)
+        except BaseException as error:  # a model may raise anything; it is refused for it
+            keep_room()
+            logger = self._logger.bind(model=model, version=version)
+            pass_on_leaving(error, "load", logger)
+            logger.exception("load_failed", exc_info=with_own_frames(error))
             self._channel.send(Refused(message.lane, refusal(message, error)))
             return
-        except BaseException as error:
-            raise left_by(error, "load", self._logger.bind(model=model, version=version)) from error
+        keep_room()
         self._lanes[message.lane] = lane
         if ready.curve and max(ms for _, _, ms in ready.curve) < QUICK_MS:
             self._quick_lanes.add(message.lane)
@@ -263,6 +264,7 @@ class DeviceProcess:
     ) -> None:
         started_ms = self._clock.monotonic_ms()
         results = run_batch(lane, batch_of(batch, rows))
+        keep_room()
         predict_ms = self._clock.monotonic_ms() - started_ms
         touched, errors = _give_back(rows, results)
         answerable = [one for one in touched.values() if not (one.missing or one.number in errors)]
@@ -326,9 +328,10 @@ class DeviceProcess:
             if lane is not None:
                 inputs = fetch(item.inputs.decode(), lane.record.limits, self._clock)
                 item = item._replace(inputs=inputs)
-        except (RequestError, MemoryError) as error:
+        except BaseException as error:  # noqa: BLE001  one request is no reason to end the others
+            failed = request_error(error, "fetch", self._logger)
             if self._book.drop((item.request,)):
-                self._send_prepared([], [failure_of(item.request, request_error(error))])
+                self._send_prepared([], [failure_of(item.request, failed)])
             return
         self._prepare(Prepare(message.lane, [item]))
 
@@ -342,8 +345,9 @@ class DeviceProcess:
         started_ms = self._clock.monotonic_ms()
         try:
             outputs = encode_answer(lane, request)
-        except (RequestError, MemoryError) as error:
-            failures.append(lane.failure_of(request.number, request_error(error)))
+        except BaseException as error:  # noqa: BLE001  one request is no reason to end the others
+            failed = request_error(error, "answer", lane.logger)
+            failures.append(lane.failure_of(request.number, failed))
             return
         answers.append(Answer(request.number, outputs, self._clock.monotonic_ms() - started_ms))
 
@@ -385,7 +389,7 @@ def _give_back(
     errors: dict[int, _RowErrors] = {}
     for (request, place), result in zip(rows, results, strict=True):
         touched[request.number] = request
-        if isinstance(result, RequestError):
+        if is_failure(result):
             errors.setdefault(request.number, []).append((place, result))
         request.outputs[place] = result
         request.missing -= 1
@@ -397,7 +401,7 @@ def _keep(rows: Sequence[RowInHand], lane: Lane, errors: dict[int, _RowErrors]) 
     for request, place in rows:
         before = request.outputs[place]
         output = request.outputs[place] = keep_output(lane, before)
-        if isinstance(output, RequestError) and output is not before:
+        if is_failure(output) and output is not before:
             errors.setdefault(request.number, []).append((place, output))
 
 

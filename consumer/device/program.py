@@ -2,7 +2,6 @@
 
 import argparse
 import faulthandler
-import io
 import os
 import socket
 import sys
@@ -13,7 +12,7 @@ from typing import Any, NoReturn
 import structlog
 
 from ...service.clock import SystemClock
-from ...service.logs import LOG_FORMATS, LOG_LEVELS, configure_logs
+from ...service.logs import LOG_FORMATS, LOG_LEVELS, DescriptorLog, configure_logs
 from ..frames import ChannelClosedError, FrameChannel
 from ..protocol import EXIT_MODEL_LEFT
 from .faults import ModelLeftError
@@ -25,6 +24,8 @@ from .host import (
     end_with,
     keep_freed_memory,
     keep_from_children,
+    make_prints_safe,
+    own_log_descriptor,
 )
 from .loading import Opener, OpeningOptions
 from .process import DeviceProcess
@@ -47,21 +48,25 @@ def main(make_opener: Callable[[OpeningOptions], Opener]) -> NoReturn:
     keep_from_children(arguments.fd)
     if arguments.lifeline is not None:
         end_with(arguments.lifeline, arguments.parent)
-    configure_logs(arguments.log_level, arguments.log_format)
     keep_freed_memory()
+    log_descriptor = own_log_descriptor()
+    write_line = DescriptorLog(log_descriptor).write_line
+    configure_logs(arguments.log_level, arguments.log_format, write_line)
+    # Bound before any model's code, which may configure logs of its own.
     logger = structlog.get_logger().bind(process="device", pid=os.getpid())
     try:
         die_first_for_memory()
     except OSError as error:  # /proc is read-only in some containers
         logger.warning("oom_score_not_set", reason=str(error))
     outlast_signals()
-    faulthandler.enable()
-    # What a model prints must not be lost with the process, which ends without flushing.
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)
+    faulthandler.enable(log_descriptor)
+    make_prints_safe()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     options = OpeningOptions(
-        allow_code=arguments.allow_code, cache=arguments.cache, sources=arguments.sources
+        allow_code=arguments.allow_code,
+        cache=arguments.cache and arguments.cache.absolute(),
+        sources=arguments.sources and arguments.sources.absolute(),
+        own_store=arguments.own_store,
     )
     _leave(_serve(arguments.fd, arguments.parent, make_opener(options), logger))
 
@@ -75,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--log-format", choices=LOG_FORMATS, default="json")
     parser.add_argument("--allow-code", default="", help="as the setting of that name")
     parser.add_argument("--cache", type=Path, help="folder for copies of files")
+    parser.add_argument("--own-store", action="store_true", help="refuse what others can write")
     parser.add_argument("--sources", type=Path, help="folder whose files traces shall name")
     return parser
 

@@ -10,7 +10,15 @@ import numpy as np
 from ...models.model import PredictContext
 from ...models.stacking import stack_rows
 from ...wire.errors import ErrorKind, RequestError
-from .faults import is_memory_error, left_by, model_error, request_error
+from ...wire.texts import kind_name
+from .faults import (
+    is_failure,
+    is_memory_error,
+    model_error,
+    pass_on_leaving,
+    request_error,
+    sound,
+)
 from .keeping import kept
 from .lanes import NOT_AT_HAND, Lane, RowInHand
 from .preparing import value_again
@@ -68,7 +76,7 @@ def run_batch(lane: Lane, batch: Batch) -> list[Any]:
 
 
 def _is_short_of_memory(result: Any) -> bool:
-    return isinstance(result, RequestError) and result.kind is ErrorKind.DEVICE_MEMORY
+    return is_failure(result) and result.kind is ErrorKind.DEVICE_MEMORY
 
 
 def _run_in_halves(lane: Lane, batch: Batch) -> list[Any]:
@@ -79,10 +87,11 @@ def _run_in_halves(lane: Lane, batch: Batch) -> list[Any]:
     if errors:
         return _run_the_rest(lane, batch, errors)
     try:
-        return list(_predict(lane, batch, values))
+        return _predict(lane, batch, values)
     except BdbQuit:
         raise
-    except Exception as error:  # noqa: BLE001  a model may raise anything; it becomes a typed error
+    except BaseException as error:  # noqa: BLE001  a model may raise anything; it becomes a typed error
+        pass_on_leaving(error, "predict", lane.logger)
         if count == 1:
             return [model_error(error, "predict", lane.logger)]
         if is_memory_error(error):
@@ -90,12 +99,10 @@ def _run_in_halves(lane: Lane, batch: Batch) -> list[Any]:
         lane.logger.warning(
             "batch_failed",
             rows=count,
-            error_type=type(error).__name__,
+            error_type=kind_name(error),
             out_of_memory=is_memory_error(error),
-            **({"reason": error.message} if isinstance(error, RequestError) else {}),
+            **({"reason": sound(error).message} if is_failure(error) else {}),
         )
-    except BaseException as error:
-        raise left_by(error, "predict", lane.logger) from error
     # Outside of the handler: the exception's frames hold the failed batch's arrays.
     del values
     return _run_parts(lane, batch)
@@ -122,8 +129,10 @@ def _take_values(
         if value is NOT_AT_HAND:
             try:
                 value = value_again(lane, request, place)
-            except (RequestError, MemoryError) as error:
-                errors[at] = request_error(error)
+            except BdbQuit:
+                raise
+            except BaseException as error:  # noqa: BLE001  a model may raise anything, here as well
+                errors[at] = request_error(error, "preprocess", lane.logger)
         values.append(value)
     if errors:
         for (request, place), value in zip(rows, values, strict=True):
@@ -139,14 +148,12 @@ def _run_the_rest(lane: Lane, batch: Batch, errors: Mapping[int, RequestError]) 
 
 def keep_output(lane: Lane, output: Any) -> Any:
     """An output as it is now, for the time after the model runs again; or its `RequestError`."""
-    if isinstance(output, RequestError):
+    if is_failure(output):
         return output
     try:
         return kept(output, lane.model)
-    except Exception as error:  # noqa: BLE001  classes of a model's may raise anything
+    except BaseException as error:  # noqa: BLE001  classes of a model's may raise anything
         return model_error(error, "predict", lane.logger)
-    except BaseException as error:
-        raise left_by(error, "predict", lane.logger) from error
 
 
 def outputs_of(lane: Lane, batch: Batch) -> list[Any]:
@@ -157,12 +164,12 @@ def outputs_of(lane: Lane, batch: Batch) -> list[Any]:
     """
     outputs = run_batch(lane, batch)
     for output in outputs:
-        if isinstance(output, RequestError):
+        if is_failure(output):
             raise output
     return outputs
 
 
-def _predict(lane: Lane, batch: Batch, values: list[Any]) -> Sequence[Any]:
+def _predict(lane: Lane, batch: Batch, values: list[Any]) -> list[Any]:
     """Hand the rows over. Nothing that the model gets is used again, or belongs to another row."""
     model = lane.model
     context = PredictContext(
@@ -179,9 +186,10 @@ def _predict(lane: Lane, batch: Batch, values: list[Any]) -> Sequence[Any]:
     is_sequence = isinstance(outputs, list | tuple) or (
         isinstance(outputs, np.ndarray) and outputs.ndim > 0
     )
-    if not is_sequence or len(outputs) != count:
-        given = f"{len(outputs)} outputs" if is_sequence else type(outputs).__name__
+    results = list(outputs) if is_sequence else []
+    if not is_sequence or len(results) != count:
+        given = f"{len(results)} outputs" if is_sequence else kind_name(outputs)
         raise RequestError.of(
             ErrorKind.BAD_OUTPUT, f"predict gave {given} for {count} rows; one for each is expected"
         )
-    return outputs
+    return [sound(result) if is_failure(result) else result for result in results]

@@ -2,7 +2,7 @@
 
 The steps are those of a device process (`preparing`, `running`, `answering`), one after the other
 in one thread, so that `breakpoint()` in a model's code stops at the terminal. The command line runs
-this in its own process, or, for a version with an environment of its own, under that one's Python:
+this in a process of its own, under the Python of the version's environment if it has one:
 
     <python> -m batchfleet.consumer.device.trial JOB RESULT
 
@@ -22,21 +22,25 @@ import structlog
 
 from ...models.traces import with_own_frames
 from ...service.clock import Clock, SystemClock
-from ...service.logs import configure_logs
+from ...service.logs import DescriptorLog, configure_logs
 from ...wire.codec import JSON, MSGPACK, decode_body
 from ...wire.deployment import VersionRecord
 from ...wire.errors import ErrorKind, RequestError
+from ...wire.texts import kind_name, safe_text
 from ..protocol import Item, Load
 from .answering import encode_answer
-from .faults import ModelLeftError, merge_row_errors
+from .faults import ModelLeftError, failure_of, is_failure, merge_row_errors, request_error
+from .host import make_prints_safe, own_log_descriptor
 from .lanes import Lane, OpenRequest, take_all
 from .loading import OpeningOptions, load_lane, refusal
 from .opening import store_opener
 from .preparing import prepare
 from .running import batch_of, keep_output, run_batch
 
+EXIT_INTERRUPTED = 130
 STAGES = ("preprocess", "predict", "postprocess")
 _SHOWN_CHARACTERS = 200
+_LINE_CHARACTERS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,29 +117,30 @@ class Trial:
     outputs: Any = None
 
 
-def run_job(job: Job, clock: Clock) -> Trial:
+def run_job(job: Job, clock: Clock, logger: Any) -> Trial:
     """Load the version, then run the request as far as asked."""
     trial = Trial()
     load = job.load
     try:
-        lane, ready = load_lane(load, store_opener(job.options), clock)
+        lane, ready = load_lane(load, store_opener(job.options), clock, logger)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001  a model may raise anything; it is told in words
+    except BaseException as error:  # a model may raise anything; it is told in words
         shown = with_own_frames(error)
-        structlog.get_logger().error("load_failed", exc_info=shown)
+        logger.exception("load_failed", exc_info=shown)
         trial.refused = refusal(load, error)
         return trial
     trial.load_ms = ready.load_ms
     try:
         _run_stages(lane, job, trial, clock)
-    except RequestError as error:
-        trial.error = {"code": error.code, "message": error.message, "rows": list(error.rows)}
     except ModelLeftError as error:
         if isinstance(error.__cause__, KeyboardInterrupt):
             raise error.__cause__ from None
         text = f"it would end the device process: {error}"
         trial.error = {"code": ErrorKind.POISON.code, "message": text, "rows": []}
+    except BaseException as error:  # noqa: BLE001  told in words, as a device process would
+        failure = failure_of(1, request_error(error, "try", logger))
+        trial.error = {"code": failure.code, "message": failure.message, "rows": failure.rows}
     return trial
 
 
@@ -178,7 +183,7 @@ def _predict(lane: Lane, request: OpenRequest) -> list[int]:
         request.outputs[start:end] = [keep_output(lane, output) for output in outputs]
         sizes.append(end - start)
     for at, output in enumerate(request.outputs):
-        if isinstance(output, RequestError):
+        if is_failure(output):
             errors.append((at, output))
     if errors:
         raise merge_row_errors(errors)
@@ -200,8 +205,15 @@ def cut(lane: Lane, lengths: Sequence[int], kinds: Sequence[int]) -> Iterator[tu
 
 def describe_value(value: Any) -> str:
     """Any value of a model's in one line."""
+    try:
+        return safe_text(_in_one_line(value), _LINE_CHARACTERS_MAX)
+    except BaseException as error:  # noqa: BLE001  the value's own code, or a value without end
+        return f"({kind_name(value)} that cannot be shown: {kind_name(error)})"
+
+
+def _in_one_line(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "  ".join(f"{name}: {describe_value(part)}" for name, part in value.items())
+        return "  ".join(f"{name}: {_in_one_line(part)}" for name, part in value.items())
     if isinstance(value, np.ndarray):
         head = np.array2string(value.reshape(-1)[:6], separator=" ", precision=6)[1:-1].strip()
         more = " …" if value.size > 6 else ""
@@ -218,8 +230,13 @@ def record_of(raw: VersionRecord) -> str:
 def main(job_path: str, result_path: str) -> None:
     """Run the job in one file and write the trial to the other."""
     job = Job(**orjson.loads(Path(job_path).read_bytes()))
-    configure_logs(job.log_level, job.log_format)
-    trial = run_job(job, SystemClock())
+    configure_logs(job.log_level, job.log_format, DescriptorLog(own_log_descriptor()).write_line)
+    make_prints_safe()
+    logger = structlog.get_logger().bind()  # before any model's code, which may configure its own
+    try:
+        trial = run_job(job, SystemClock(), logger)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
     Path(result_path).write_bytes(orjson.dumps(asdict(trial)))
 
 

@@ -4,6 +4,7 @@ The table below holds each command's place and its line of help, so that `batchf
 no command at all; a test holds the lines against the commands themselves.
 """
 
+import errno
 import os
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -13,7 +14,7 @@ from typing import Any
 import click
 
 from ...wire.errors import BatchfleetError
-from .failures import Failure
+from .failures import Failure, of_machine
 from .streams import safe_streams
 
 
@@ -127,6 +128,10 @@ class FleetGroup(click.Group):
             if ctx.params["debug"]:
                 raise
             raise Failure(error) from error
+        except OSError as error:  # no room, no right, no such folder: what the machine refuses
+            if ctx.params["debug"] or error.errno == errno.EPIPE:  # click ends quietly then
+                raise
+            raise Failure(of_machine(error)) from error
 
 
 @click.group(cls=FleetGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ...broker.blocking import BlockingExecutor
+from ...broker.rights import OPERATOR, require_rights
 from ...service.settings import Settings
 from ..deployment import Operator
 
@@ -24,3 +25,16 @@ def connected(settings: Settings) -> Iterator[Operator]:
             namespace=settings.namespace,
             draw_nonce=lambda: secrets.token_hex(8),
         )
+
+
+@contextmanager
+def changing(settings: Settings) -> Iterator[Operator]:
+    """An operator who is going to change the fleet, and may do so.
+
+    Raises:
+        SettingsError: no server is named.
+        DeniedError: a right is missing, without which a change would end half-way.
+    """
+    with connected(settings) as operator:
+        require_rights(operator.executor, OPERATOR, settings.namespace)
+        yield operator

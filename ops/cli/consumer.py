@@ -7,6 +7,7 @@ from ...service.clock import SystemClock
 from ...service.descendants import adopt_orphans, end_orphans
 from ...service.events import Events
 from ...service.fault_points import find_fault_points
+from .finding import require_own_store
 from .options import Loaded, examples, json_option, settings_of, with_settings
 from .running import run_program
 
@@ -26,6 +27,7 @@ def consumer(loaded: Loaded, *, as_json: bool) -> None:
     and answers them. SIGTERM or Ctrl-C lets it finish what it holds; a second one ends it at once.
     """
     loaded.settings.require_redis_url()
+    require_own_store(loaded.settings)
     adopt_orphans()
     events = Events()
     faults = find_fault_points(loaded.environ, events)

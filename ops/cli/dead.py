@@ -30,7 +30,7 @@ from .choosing import (
     older_than_option,
     yes_option,
 )
-from .connecting import connected
+from .connecting import changing, connected
 from .open_requests import moment
 from .options import LOGS, Loaded, examples, json_option, settings_of, with_settings
 from .output import make_table, print_json, print_table
@@ -177,7 +177,7 @@ def replay_letters(
     """
     if bool(ids) == every:
         raise click.UsageError("give ids or --all, one of the two")
-    with connected(loaded.settings) as operator:
+    with changing(loaded.settings) as operator:
         names = [require_name("id", id) for id in dict.fromkeys(ids)]  # noqa: A001 - as above
         wanted = _wanted(operator, model, loaded.settings.tenant, names)
         sent, failed = _replay(operator, model, wanted)
@@ -235,7 +235,7 @@ def purge(
     loaded: Loaded, *, model: str, older_than: float | None, yes: bool, as_json: bool
 ) -> None:
     """Remove the dead letters of a model for good, all or the old ones, of all tenants."""
-    with connected(loaded.settings) as operator:
+    with changing(loaded.settings) as operator:
         keys = operator.keys(model)
         count = operator.executor.run(dead_commands.count_letters(keys))
         if count:

@@ -41,6 +41,7 @@ from ..demo_texts import (
 from ..deployment import deploy
 from ..local_fleet import LocalFleet, Surroundings
 from .connecting import connected
+from .finding import find_version
 from .models import progress_bar
 from .options import Loaded, examples, with_settings
 from .output import make_table, print_json, print_table
@@ -116,11 +117,11 @@ def _say(sentence: str) -> None:
 
 
 def _ensure_model(store: Store) -> Manifest:
-    if MODEL not in store.models():
+    if not store.versions(MODEL):
         _say(f"fetching {MODEL} into the store {store.root}")
         with progress_bar() as report:
             import_minilm(store, progress=report)
-    return store.manifest(MODEL, store.newest(MODEL))
+    return find_version(store, MODEL)
 
 
 def demo_settings(settings: Settings, token: str) -> Settings:
@@ -139,7 +140,7 @@ def _run_fleet(
         local.start_server()
         with connected(local.settings) as operator:
             deploy(operator, MODEL, manifest.record(), [settings.tenant])
-        local.start_programs()
+        local.start_programs(_say)
         return asyncio.run(_embed_and_search(local.settings, texts, clock))
 
 

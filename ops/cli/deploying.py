@@ -14,9 +14,10 @@ from ..deployment import Deployed, parse_overrides
 from ..following import Following
 from ..store_deployment import deploy_version, keep_copy, remove_copy
 from ..verdict import Verdict, await_verdict, read_verdict
-from .connecting import connected
+from .connecting import changing
+from .finding import find_version
 from .following import follow, programs_json, report_following, wait_option
-from .options import LOGS, Loaded, examples, json_option, seconds, split_version, with_settings
+from .options import LOGS, Loaded, examples, json_option, seconds, with_settings
 from .output import print_json
 
 _VERSION_COMMAND = "MODEL[/VERSION]"
@@ -78,13 +79,13 @@ def deploy_one(loaded: Loaded, *, name: str, wait_s: float, as_json: bool) -> No
     deploying the one before goes back. Exit code 1 as well where a router or worker that is alive
     does not follow.
     """
-    model, version = split_version(name)
     store = Store(loaded.settings.store)
-    version = version or store.newest(model)
-    with connected(loaded.settings) as operator:
+    manifest = find_version(store, name)
+    model, version = manifest.model, manifest.version
+    with changing(loaded.settings) as operator:
         read = partial(read_verdict, operator, model, version)
         before = read()
-        done = deploy_version(operator, store, model, version, [loaded.settings.tenant])
+        done = deploy_version(operator, store, manifest, [loaded.settings.tenant])
         verdict = Verdict()
         if wait_s:
             pause = StopSignal().wait
@@ -119,7 +120,7 @@ def deploy_set(
     `batchfleet settings --model MODEL` lists the limits with their meaning.
     """
     changes = parse_overrides(assignments)
-    with connected(loaded.settings) as operator:
+    with changing(loaded.settings) as operator:
         done = deployment.override(operator, model, changes)
         kept = keep_copy(operator, Store(loaded.settings.store), model)
         found = follow(operator, model, wait_s)
@@ -154,7 +155,7 @@ def undeploy(loaded: Loaded, *, model: str, force: bool, wait_s: float, as_json:
     workers that are alive have let go of the model; where one has not within --wait, it is named,
     and the exit code is 1.
     """
-    with connected(loaded.settings) as operator:
+    with changing(loaded.settings) as operator:
         workers = operator.executor.run(fleet.living(operator.keys(model)))
         forgotten = deployment.undeploy(operator, model, forced=force)
         remove_copy(Store(loaded.settings.store), model)

@@ -6,11 +6,11 @@ import click
 
 from ...models.cache import default_cache
 from ...models.environments import LOCKED, build_locked, python_of
-from ...models.files import plain_path
 from ...models.manifest import Manifest
 from ...models.store import Store
 from ...wire.errors import StoreError
-from .options import LOGS, Loaded, examples, json_option, split_version, with_settings
+from .finding import find_version
+from .options import LOGS, Loaded, examples, json_option, with_settings
 from .output import print_json
 
 
@@ -76,9 +76,8 @@ def show(loaded: Loaded, *, name: str, as_json: bool) -> None:
 
 
 def _find(loaded: Loaded, name: str) -> tuple[Store, Manifest]:
-    model, version = split_version(name)
     store = Store(loaded.settings.store)
-    return store, store.manifest(model, version or store.newest(model))
+    return store, find_version(store, name)
 
 
 def _cache(loaded: Loaded) -> Path:
@@ -90,7 +89,7 @@ def _lock_file(store: Store, manifest: Manifest) -> Path:
     folder = store.fetch(manifest.model, manifest.version)
     for name, entry in manifest.files.items():
         if entry.sha256 == digest:
-            return plain_path(folder, name)
+            return folder / name
     raise StoreError(
         f"{manifest.model}/{manifest.version} does not hold the lock file {manifest.environment}"
     )

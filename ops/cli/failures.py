@@ -51,6 +51,12 @@ def explain(error: BatchfleetError) -> tuple[str, str]:
     return str(error), ""
 
 
+def of_machine(error: OSError) -> BatchfleetError:
+    """What the machine refused, as an error of ours."""
+    reason = error.strerror or str(error)
+    return BatchfleetError(f"{error.filename}: {reason}" if error.filename else reason)
+
+
 class Failure(click.ClickException):
     """A batchfleet error on its way to stderr; exit code 1."""
 

@@ -17,13 +17,14 @@ from ..following import (
     read_following,
 )
 from ..survey import forget_routers
+from .options import seconds
 
 _WAIT_S = 10.0
 
 wait_option = click.option(
     "--wait",
     "wait_s",
-    type=click.FloatRange(0, 3600),
+    type=seconds(0, 3600),
     default=_WAIT_S,
     show_default=True,
     metavar="SECONDS",

@@ -5,7 +5,7 @@ from dataclasses import asdict
 import click
 
 from ..deployment import set_intake
-from .connecting import connected
+from .connecting import changing
 from .following import follow, programs_json, report_following, wait_option
 from .options import LOGS, Loaded, examples, json_option, with_settings
 from .output import print_json
@@ -54,7 +54,7 @@ def resume(loaded: Loaded, *, model: str, wait_s: float, as_json: bool) -> None:
 def _set(
     loaded: Loaded, model: str, intake: str, sentence: str, *, wait_s: float, as_json: bool
 ) -> None:
-    with connected(loaded.settings) as operator:
+    with changing(loaded.settings) as operator:
         done = set_intake(operator, model, intake)
         found = follow(operator, model, wait_s)
     if as_json:

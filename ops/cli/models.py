@@ -11,15 +11,17 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
 from ...models.drafting import draft_of_file
-from ...models.files import MANIFEST_NAME
+from ...models.files import MANIFEST_NAME, files_under
 from ...models.files import Progress as Report
 from ...models.importing import BUILTIN_NAMES, import_builtin, import_minilm
-from ...models.manifest import Manifest
+from ...models.manifest import MANIFEST_BYTES_MAX, Manifest
 from ...models.store import Store
+from ...service.regular_files import read_regular
 from ...wire.errors import StoreError
 from ..model_template import write_model_folder
 from .environments import environment
-from .options import LOGS, Loaded, examples, json_option, split_version, with_settings
+from .finding import find_version, tell_left_out
+from .options import LOGS, Loaded, examples, json_option, with_settings
 from .output import make_table, print_json, print_table
 from .trying import try_model
 from .wishes import split_class, wish_options, wishes_of
@@ -126,11 +128,10 @@ def read_draft(folder: Path) -> tuple[Manifest, dict[str, Path]]:
         StoreError: no manifest there, or an ill-formed one.
     """
     try:
-        draft = Manifest.from_json((folder / MANIFEST_NAME).read_bytes())
+        raw = read_regular(folder / MANIFEST_NAME, MANIFEST_BYTES_MAX)
     except OSError as error:
-        raise StoreError(f"cannot read {folder / MANIFEST_NAME}: {error}") from error
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    sources = {path.relative_to(folder).as_posix(): path for path in paths}
+        raise StoreError(f"cannot read {folder / MANIFEST_NAME}: {error.strerror}") from error
+    draft, sources = Manifest.from_json(raw), files_under(folder)
     del sources[MANIFEST_NAME]
     return draft, sources
 
@@ -190,17 +191,23 @@ def init(*, name: str, folder: Path | None) -> None:
 @with_settings("store", *LOGS)
 @json_option
 def list_models(loaded: Loaded, *, as_json: bool) -> None:
-    """List the models in the store and their versions, the oldest first."""
+    """List the models in the store and their versions, the oldest first.
+
+    What cannot be used is left out, and named with the reason on stderr; with --json in `left_out`.
+    """
     store = Store(loaded.settings.store)
-    found = store.models()
+    survey = store.survey()
     if as_json:
-        print_json(found)
+        left_out = [{"name": one.name, "reason": one.reason} for one in survey.left_out]
+        print_json({"models": survey.models, "left_out": left_out})
         return
-    if not found:
-        click.echo(f"the store {store.root} is empty: `batchfleet models import minilm`")
+    tell_left_out(survey.left_out)
+    if not survey.models:
+        what = "holds nothing that can be used" if survey.left_out else "is empty"
+        click.echo(f"the store {store.root} {what}: `batchfleet models import minilm`")
         return
     table = make_table(f"store {store.root}", "model", "versions")
-    for model, versions in found.items():
+    for model, versions in survey.models.items():
         table.add_row(model, ", ".join(versions))
     print_table(table)
 
@@ -215,9 +222,7 @@ def list_models(loaded: Loaded, *, as_json: bool) -> None:
 )
 def show(loaded: Loaded, *, name: str, as_json: bool) -> None:
     """Show the manifest of a version, of the newest one where none is named."""
-    model, version = split_version(name)
-    store = Store(loaded.settings.store)
-    manifest = store.manifest(model, version or store.newest(model))
+    manifest = find_version(Store(loaded.settings.store), name)
     shown: dict[str, Any] = orjson.loads(manifest.to_json())
     shown["lineage"] = manifest.lineage
     if as_json:

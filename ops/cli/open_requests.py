@@ -24,7 +24,7 @@ from .choosing import (
     tenant_option,
     yes_option,
 )
-from .connecting import connected
+from .connecting import changing, connected
 from .options import LOGS, Loaded, examples, json_option, settings_of, with_settings
 from .output import make_table, print_json, print_table
 
@@ -216,7 +216,7 @@ def cancel_requests(loaded: Loaded, *, model: str, ids: tuple[str, ...], as_json
     """
     tenant = loaded.settings.tenant
     named = [(tenant, require_name("id", id)) for id in dict.fromkeys(ids)]  # noqa: A001 - as above
-    with connected(loaded.settings) as operator:
+    with changing(loaded.settings) as operator:
         outcomes = cancel(operator.executor, model_view(operator, model), named)
     if as_json:
         print_json([_cancelled_json(one) for one in outcomes])
@@ -268,7 +268,7 @@ def purge(
     The age of a request is how long it has lain where it is: in a queue, taken or not, or parked.
     `batchfleet pause MODEL --refuse` first keeps new ones from coming.
     """
-    with connected(loaded.settings) as operator:
+    with changing(loaded.settings) as operator:
         view = model_view(operator, model)
         found = _chosen(open_requests(operator.executor, view.keys, view.deployment), tenant)
         latest_ms = operator.executor.run(fleet.server_time()) - 1000 * (older_than or 0)

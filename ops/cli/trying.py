@@ -8,11 +8,12 @@ from typing import Any
 import click
 
 from ...consumer.device.trial import STAGES, Trial
-from ...service.clock import SystemClock
+from ...models.store import Store
 from ...wire.tensors import decode_columns
 from ..trying import Candidate, Question, candidate_of_file, candidate_of_store, try_candidate
 from .answers import describe_outputs, read_inputs
-from .options import LOGS, Loaded, examples, json_option, split_version, with_settings
+from .finding import find_version
+from .options import LOGS, Loaded, examples, json_option, with_settings
 from .output import print_json
 from .wishes import content_options, split_class, wishes_of
 
@@ -45,16 +46,16 @@ from .wishes import content_options, split_class, wishes_of
 def try_model(loaded: Loaded, *, source: str, stage: str, as_json: bool, **given: Any) -> None:
     """Run one request through a version, without a fleet and without Redis.
 
-    The very code of a worker loads it, prepares the rows, runs them and encodes the answer, all in
-    this process: breakpoint() in your class stops here. What your class raises is shown with its
-    own trace. A ValueError of preprocess counts as the caller's fault, and its trace is shown with
-    --log-level debug.
+    The very code of a worker loads it, prepares the rows, runs them and encodes the answer, in one
+    process at this terminal: breakpoint() in your class stops here. What your class raises is shown
+    with its own trace, and what it prints goes to stderr. A ValueError of preprocess counts as the
+    caller's fault, and its trace is shown with --log-level debug.
     """
     texts, file = given.pop("texts"), given.pop("file")
     inputs = read_inputs(texts, file)
     question = Question(inputs=inputs, parameters=given.pop("parameters"), stage=stage)
     with _candidate(loaded, source, given) as candidate:
-        trial = try_candidate(candidate, question, loaded.settings, SystemClock())
+        trial = try_candidate(candidate, question, loaded.settings)
     if as_json:
         print_json(asdict(trial))
         return
@@ -73,7 +74,8 @@ def _candidate(loaded: Loaded, source: str, given: dict[str, Any]) -> Iterator[C
         raise click.UsageError(
             "--limit and --file are for FILE.py; a version in the store has its own"
         )
-    yield candidate_of_store(loaded.settings, *split_version(source))
+    manifest = find_version(Store(loaded.settings.store), source)
+    yield candidate_of_store(loaded.settings, manifest)
 
 
 def _lines(name: str, trial: Trial, stage: str) -> Iterator[str]:

@@ -15,7 +15,8 @@ from ...service.settings import OWN_CODE, masked_url
 from ...wire.keys import ModelKeys
 from ..local_fleet import LocalFleet, Surroundings
 from ..store_deployment import deploy_missing
-from .connecting import connected
+from .connecting import changing
+from .finding import require_own_store, tell_left_out
 from .options import Loaded, examples, json_option, port_option, settings_of, with_settings
 from .output import print_json
 
@@ -36,6 +37,7 @@ def up(loaded: Loaded, *, port: int | None, as_json: bool) -> None:
     workers; the newest version of each model in the store is deployed where none is. Programs that
     die are started again. Ctrl-C stops everything, and a private server keeps nothing.
     """
+    require_own_store(loaded.settings)
     stop = StopSignal()
     stop.install()
     adopt_orphans()
@@ -46,11 +48,12 @@ def up(loaded: Loaded, *, port: int | None, as_json: bool) -> None:
     settings = replace(loaded.settings, allow_code=loaded.settings.allow_code or OWN_CODE)
     with LocalFleet(settings, port, around) as local:
         local.start_server()
-        with connected(local.settings) as operator:
+        with changing(local.settings) as operator:
             settings = local.settings
-            deploy_missing(operator, Store(settings.store), settings.models, [settings.tenant])
+            store, tenants = Store(settings.store), [settings.tenant]
+            tell_left_out(deploy_missing(operator, store, settings.models, tenants))
             deployed = operator.executor.run(fleet_commands.models(settings.namespace))
-        if local.start_programs():
+        if local.start_programs(lambda sentence: click.echo(sentence, err=True)):
             _announce(local, deployed, as_json=as_json)
             local.supervise()
         if not as_json:

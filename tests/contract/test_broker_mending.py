@@ -5,6 +5,7 @@ from support.broker_wire import RECORD, TENANT
 from support.fleet import until
 
 from batchfleet.broker import claiming, fleet, requests
+from batchfleet.broker.errors import UnusableKeyError
 from batchfleet.broker.fleet import MARKED, RESTORED
 from batchfleet.broker.requests import Accepted
 
@@ -62,7 +63,8 @@ def test_a_lost_record_is_made_anew_with_another_epoch_and_nonce(wire):
     assert mend(wire, known, (TENANT, OTHER)) == RESTORED
     restored = known_record(wire)
     assert int(restored["epoch"]) == int(known["epoch"]) + 1
-    assert restored["nonce"] == b"fresh"
+    assert restored["nonce"] == b"restored:1:fresh"
+    assert fleet.known_epoch(restored) == (1, True)
     besides = ("epoch", "nonce")
     assert {n: v for n, v in restored.items() if n not in besides} == {
         n: v for n, v in known.items() if n not in besides
@@ -77,7 +79,7 @@ def test_two_routers_restore_a_record_once(wire):
     wire.ask("DEL", wire.keys.deploy)
     assert mend(wire, known, nonce="first") == RESTORED
     assert mend(wire, known, nonce="second") == 0
-    assert known_record(wire)["nonce"] == b"first"
+    assert known_record(wire)["nonce"] == b"restored:1:first"
 
 
 def test_nothing_is_made_where_the_record_has_moved_on(wire):
@@ -104,6 +106,96 @@ def test_tenants_that_are_there_are_left_alone(wire):
     """One that was taken away since is not brought back by a router that still knows it."""
     assert mend(wire, known_record(wire), (TENANT, OTHER)) == 1
     assert wire.run(fleet.tenants(wire.keys)) == [TENANT]
+
+
+def test_tenants_that_were_lost_are_made_anew(wire):
+    wire.ask("DEL", wire.keys.tenants)
+    assert mend(wire, known_record(wire), (TENANT, OTHER)) == 2, "the set, and a stream"
+    assert wire.run(fleet.tenants(wire.keys)) == [OTHER, TENANT]
+
+
+def test_who_does_not_know_the_tenants_mends_the_rest(wire):
+    """A router that started after the loss makes no empty set, and fails at none."""
+    known = known_record(wire)
+    wire.ask("DEL", wire.keys.tenants, wire.queue())
+    assert mend(wire, known, ()) == 1
+    assert names_of_groups(wire, wire.queue()) == [b"worker"]
+    wire.ask("DEL", wire.keys.deploy)
+    assert mend(wire, known, ()) == RESTORED
+    assert wire.run(fleet.tenants(wire.keys)) == []
+    assert mend(wire, known_record(wire), (TENANT,)) == 1, "one that knows them makes them"
+    assert wire.run(fleet.tenants(wire.keys)) == [TENANT]
+
+
+def test_foreign_tenants_are_left_alone_and_the_rest_is_mended(wire):
+    known = known_record(wire)
+    wire.ask("DEL", wire.keys.tenants, wire.queue(), wire.keys.deploy)
+    wire.ask("SET", wire.keys.tenants, "x")
+    with pytest.raises(UnusableKeyError, match="tenants"):
+        mend(wire, known)
+    assert wire.ask("GET", wire.keys.tenants) == b"x"
+    assert known_record(wire)["stable"] == b"1"
+    assert names_of_groups(wire, wire.queue()) == [b"worker"]
+
+
+def test_a_foreign_record_is_left_alone(wire):
+    known = known_record(wire)
+    wire.ask("DEL", wire.keys.deploy, wire.queue())
+    wire.ask("SET", wire.keys.deploy, "x")
+    with pytest.raises(UnusableKeyError):
+        mend(wire, known)
+    assert wire.ask("GET", wire.keys.deploy) == b"x"
+    assert not wire.ask("EXISTS", wire.queue()), "what the record says now, nobody knows"
+
+
+def test_a_record_that_lost_what_makes_it_one_is_put_back(wire):
+    known = known_record(wire)
+    wire.ask("HDEL", wire.keys.deploy, "stable")
+    assert mend(wire, known) == RESTORED
+    assert known_record(wire)["stable"] == known["stable"]
+
+
+def changed(wire, backlog, nonce):
+    """The record after an operator has changed it."""
+    wire.run(fleet.configure(wire.keys, {"set:backlog": backlog}, [], nonce))
+    return known_record(wire)
+
+
+def test_what_was_put_back_from_an_older_memory_gives_way_to_a_newer_one(wire):
+    older = changed(wire, b"5", "n2")
+    newer = changed(wire, b"6", "n3")
+    wire.ask("DEL", wire.keys.deploy)
+    assert mend(wire, older, nonce="old") == RESTORED
+    assert mend(wire, newer, nonce="new") == RESTORED
+    found = known_record(wire)
+    assert found["set:backlog"] == b"6"
+    assert int(found["epoch"]) > int(newer["epoch"])
+    assert mend(wire, older, nonce="old again") == 0
+    assert mend(wire, newer, nonce="new again") == 0
+    assert mend(wire, found, nonce="and again") == 0
+    assert known_record(wire) == found
+
+
+def test_what_an_operator_changed_since_it_was_put_back_stays(wire):
+    older = known_record(wire)
+    newer = changed(wire, b"6", "n2")
+    wire.ask("DEL", wire.keys.deploy)
+    assert mend(wire, older) == RESTORED
+    word = changed(wire, b"7", "n3")
+    assert mend(wire, newer) == 0
+    assert known_record(wire) == word
+
+
+def test_a_record_that_was_put_back_twice_says_no_more_than_before(wire):
+    older = known_record(wire)
+    newer = changed(wire, b"6", "n2")
+    for _ in range(3):
+        wire.ask("DEL", wire.keys.deploy)
+        assert mend(wire, older) == RESTORED
+        older = known_record(wire)
+    assert int(older["epoch"]) > int(newer["epoch"])
+    assert mend(wire, newer) == RESTORED
+    assert known_record(wire)["set:backlog"] == b"6"
 
 
 # On a real server alone: the twin destroys no groups.

@@ -123,8 +123,7 @@ def test_a_model_that_is_deployed_again_keeps_its_workers_letters_and_journal(wi
     kept = (keys.workers, keys.lost, keys.journal, keys.dead)
     wire.ask("XADD", keys.journal, "*", "line", "x")
     wire.ask("XADD", keys.dead, "*", "id", "x")
-    epoch = wire.run(fleet.deploy_hash(keys))["epoch"]
-    assert wire.run(fleet.undeploy(keys, others_of(wire), forced=True, epoch=epoch))[0] == 1
+    assert wire.run(fleet.undeploy(keys, others_of(wire), forced=True, stamp=wire.stamp()))[0]
     assert all(0 < end <= fleet.UNDEPLOYED_MARK_MS for end in ends(wire, *kept[:2]))
     assert all(0 < end <= fleet.LEFT_BEHIND_MS for end in ends(wire, *kept[2:]))
     wire.run(fleet.deploy(keys, RECORD, fleet.queue_streams(keys, RECORD), "n2", ["default"]))
@@ -132,11 +131,19 @@ def test_a_model_that_is_deployed_again_keeps_its_workers_letters_and_journal(wi
     assert wire.run(fleet.beat(keys, "w1", 60_000, {})) == 2, "nobody has to start over"
 
 
-def test_a_model_that_another_operator_has_changed_is_not_undeployed_by_what_was_read(wire):
-    known = wire.run(fleet.deploy_hash(wire.keys))["epoch"]
-    wire.run(SCENES["configure"].prepare(wire))
+@pytest.mark.parametrize("change", ["configure", "withdraw", "remove_bucket", "deploy anew"])
+def test_a_model_that_another_has_changed_is_not_undeployed_by_what_was_read(wire, change):
+    if change == "deploy anew":
+        known = wire.stamp()
+        wire.run(fleet.undeploy(wire.keys, others_of(wire), forced=True))
+        wire.run(fleet.deploy(wire.keys, SECOND, [], "anew", ["default"]))
+        assert wire.stamp().epoch == known.epoch
+    else:
+        command = SCENES[change].prepare(wire)
+        known = wire.stamp()
+        wire.run(command)
     before = contents(wire)
-    changed = fleet.undeploy(wire.keys, others_of(wire), forced=True, epoch=known)
+    changed = fleet.undeploy(wire.keys, others_of(wire), forced=True, stamp=known)
     assert wire.run(changed) == (fleet.CHANGED, 0)
     assert contents(wire) == before
 

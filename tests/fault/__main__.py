@@ -16,12 +16,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.support.server import KINDS
 
-from . import callers, connections, model_faults, moments, server_faults
+from . import callers, connections, healing, model_faults, moments, server_faults
 from .arena import PROMISE
 from .report import summary, table
 from .stages import play_all
 
-FAMILIES = (moments, connections, server_faults, model_faults, callers)
+FAMILIES = (moments, connections, server_faults, model_faults, callers, healing)
 
 
 def all_runs():

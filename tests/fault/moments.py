@@ -24,10 +24,11 @@ PACE_MS = 25
 
 # Point → (action, belongs to the quick part). `raise` stands where the server may fail; where no
 # call to it is made, `crash` does.
+ALWAYS = (("delay", False), ("crash", False))
 ROUTER = {
-    "router.after_read": (("kill", True), ("stop", False), ("raise", False), ("delay", False)),
-    "router.before_accept": (("kill", False), ("stop", False), ("raise", True), ("delay", False)),
-    "router.after_accept": (("kill", True), ("stop", True), ("raise", False), ("delay", False)),
+    "router.after_read": (*ALWAYS, ("kill", True), ("stop", False), ("raise", False)),
+    "router.before_accept": (*ALWAYS, ("kill", False), ("stop", False), ("raise", True)),
+    "router.after_accept": (*ALWAYS, ("kill", True), ("stop", True), ("raise", False)),
     "router.before_sweep": (("kill", False), ("stop", False), ("raise", False), ("crash", False)),
 }
 WORKER = {
@@ -84,15 +85,28 @@ def break_router(point, action, stage):
     # The first sweep comes before it is ready.
     victim = stage.victim("router", armed(point, action, LATE_SWEEP if "sweep" in point else 1))
     stage.fault(f"{point} {action}")
-    stage.load.submit_until(lambda: has_fired(victim), f"{point} is reached", switch=WORK)
+    expected = ("ok", "internal") if action == "crash" else ("ok",)
+    stage.load.submit_until(
+        lambda: has_fired(victim), f"{point} is reached", switch=WORK, expected=expected
+    )
     if action == "stop":
         stage.wait_until_stopped(victim)
         # Whatever it had read is claimed by the other one; it comes back after that.
         stage.load.submit(AFTERWARDS)
         stage.load.collect()
         victim.signal(signal.SIGCONT)
-    check_end(victim, action)
+    if action == "crash":
+        check_survived(victim)
+    else:
+        check_end(victim, action)
     stage.load.submit(AFTERWARDS)
+
+
+def check_survived(router):
+    """A router has told of what nobody expected, and lives on."""
+    told = ("router.entry_failed", "router.step_failed")
+    until(lambda: any(router.events(name) for name in told), "the router tells of it")
+    assert router.is_running()
 
 
 def break_worker(point, action, stage, at=1):

@@ -42,7 +42,7 @@ def publish_encoders(real, target, folder, dtypes):
 def _real_files(store):
     if store is None or "minilm" not in store.models():
         return None
-    folder = store.fetch("minilm", store.newest("minilm"))
+    folder = store.fetch("minilm", store.newest("minilm").manifest.version)
     return {name: folder / name for name in ("model.safetensors", "tokenizer.json", "config.json")}
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import orjson
+import structlog
 import torch
 from encoders import open_store, publish_encoders
 
@@ -86,7 +87,7 @@ def load(store, manifest, device):
     message = Load(
         1, manifest.model, manifest.version, store.root, device, 4, manifest.record().to_wire()
     )
-    lane, ready = load_lane(message, store_opener(OpeningOptions()), _CLOCK)
+    lane, ready = load_lane(message, store_opener(OpeningOptions()), _CLOCK, structlog.get_logger())
     return Encoder(lane=lane, lineage=ready.lineage)
 
 

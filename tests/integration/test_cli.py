@@ -175,7 +175,10 @@ def test_models_are_imported_listed_and_shown(cli):
     assert "empty" in cli("models", "list").stdout
     cli("models", "import", "echo")
     cli("models", "import", "echo")
-    assert json.loads(cli("models", "list", "--json").stdout) == {"echo": ["1"]}
+    assert json.loads(cli("models", "list", "--json").stdout) == {
+        "models": {"echo": ["1"]},
+        "left_out": [],
+    }
     shown = json.loads(cli("models", "show", "echo/1", "--json").stdout)
     assert (shown["model"], shown["version"], shown["runtime"]) == ("echo", "1", "echo")
     assert "runtime" in cli("models", "show", "echo").stdout
@@ -306,5 +309,7 @@ def test_a_submitted_request_waits_for_a_router(cli, deployed_echo):
     assert "unknown_request (112)" in told
 
 
-def test_a_model_that_is_not_deployed_is_unknown(cli):
-    assert "unknown_model (110)" in cli("infer", "echo", "hello", exit_code=1).stderr
+def test_where_nothing_is_deployed_at_all_the_server_may_have_lost_it(cli):
+    told = cli("infer", "echo", "hello", exit_code=1).stderr
+    assert "unavailable (202)" in told
+    assert "batchfleet deploy echo/VERSION" in told

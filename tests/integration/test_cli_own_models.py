@@ -111,8 +111,8 @@ def test_a_class_that_cannot_be_loaded_is_told_with_its_trace(run, faulty):
 
 def test_breakpoints_stop_at_the_terminal(run, faulty):
     faulty.write_text(FAULTY.replace("return 1 /", "breakpoint()\n    return 1 /"))
-    out, _ = run("models", "try", str(faulty), "--text", "abc", stdin="p text\nc\n")
-    assert "(Pdb) 'abc'" in out
+    out, err = run("models", "try", str(faulty), "--text", "abc", stdin="p text\nc\n")
+    assert "(Pdb) 'abc'" in err
     assert "0.5" in out
 
 
@@ -166,8 +166,8 @@ class Twice(Model):
 def test_quitting_the_debugger_or_having_no_terminal_for_it_is_told_once(run, faulty):
     faulty.write_text(FAULTY.replace("return 1 /", "breakpoint()\n    return 1 /"))
     texts = ("--text", "abc", "--text", "abcd", "--text", "abcde")
-    out, err = run("models", "try", str(faulty), *texts, exit_code=1, stdin="")
-    assert out.count("(Pdb)") == 1
+    _, err = run("models", "try", str(faulty), *texts, exit_code=1, stdin="")
+    assert err.count("(Pdb)") == 1
     assert "breakpoint() reads standard input, which is no terminal here" in err
     assert "BdbQuit" not in err
 

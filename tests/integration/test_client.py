@@ -397,14 +397,15 @@ async def test_no_server_is_an_error_at_once():
 
 async def test_missing_permission_is_said_and_can_be_mended(redis_server, server, namespace, stub):
     user = f"user-{namespace}"
-    server.execute_command("ACL", "SETUSER", user, "on", ">pw", "~*", "+@all", "resetchannels")
+    rights = ("~*", "+@all", "-xadd", "resetchannels")
+    server.execute_command("ACL", "SETUSER", user, "on", ">pw", *rights)
     url = redis_server.url.replace("redis://", f"redis://{user}:pw@")
     try:
         async with AsyncClient(url, namespace=namespace, tenant="default") as client:
-            with pytest.raises(DeniedError):
+            with pytest.raises(DeniedError, match=f"XADD on {namespace}:{{m}}:in:default"):
                 await client.infer("m", "x")
             assert client.waiting == 0
-            server.execute_command("ACL", "SETUSER", user, f"&{namespace}:*")
+            server.execute_command("ACL", "SETUSER", user, "+xadd")
             assert (await client.infer("m", "x")).text == "x"
     finally:
         server.execute_command("ACL", "DELUSER", user)

@@ -8,8 +8,12 @@ HEART = "tests/unit/consumer/test_heart.py"
 COST = "tests/unit/consumer/test_cost.py"
 VIEW = "tests/unit/router/test_view.py"
 PUMP = "tests/unit/router/test_pump.py"
+OUTAGE = "tests/unit/service/test_outage.py"
+MENDING = "tests/unit/router/test_mending.py"
+APART = "tests/unit/router/test_apart.py"
 INTAKE = "tests/unit/consumer/test_intake.py"
 BATCHER = "tests/unit/consumer/test_batcher.py"
+NEIGHBOURS = "tests/unit/consumer/test_device_neighbours.py"
 
 PROGRAM_MUTANTS = [
     Mutant(
@@ -40,9 +44,49 @@ PROGRAM_MUTANTS = [
         name="the heart goes on after it was fenced",
         breaks="a buried worker starts nothing more",
         path="consumer/heart.py",
-        before="            self.fenced.set()\n",
-        after="            pass\n",
+        before="                self.fenced.set()\n                return\n",
+        after="                return\n",
         tests=(f"{HEART}::test_a_buried_worker_stops_and_its_name_does_not_come_back",),
+    ),
+    Mutant(
+        name="a name that may be buried enters again",
+        breaks="a buried worker starts over as another",
+        path="consumer/heart.py",
+        before="        if not self._is_safe(keys) or not self._join(",
+        after="        if not self._join(",
+        tests=(f"{HEART}::test_who_may_have_been_buried_does_not_enter_again",),
+    ),
+    Mutant(
+        name="an error of the server's ends no outage",
+        breaks="a server that came back empty is mended",
+        path="service/outage.py",
+        before="            self.ends(loop)  # whatever it says, the server answers\n",
+        after="",
+        tests=(f"{OUTAGE}::test_an_error_that_the_server_answers_with_shows_that_it_is_back",),
+    ),
+    Mutant(
+        name="tenants that were not found are forgotten",
+        breaks="what is lost is served on as it was known",
+        path="router/view.py",
+        before="    tenants = tenants or (known.tenants if known else ())\n",
+        after="",
+        tests=(f"{MENDING}::test_tenants_are_served_on_while_nothing_can_be_made_anew",),
+    ),
+    Mutant(
+        name="a step of one model ends the pass",
+        breaks="what fails for one model stops nothing else",
+        path="service/steps.py",
+        before="            self._failed = True\n",
+        after="            raise\n",
+        tests=(f"{APART}::test_what_fails_for_one_model_does_not_keep_another_from_its_deadlines",),
+    ),
+    Mutant(
+        name="an entry that was passed over stays",
+        breaks="an entry that makes a router fail is answered once, and ended",
+        path="router/pump.py",
+        before="            return self._handle_apart(tenant, entries[done:], error)\n",
+        after="            self._desk.failed(error)\n",
+        tests=(f"{APART}::test_an_entry_that_makes_the_router_fail_is_answered_and_passed_over",),
     ),
     Mutant(
         name="work is started on an old beat",
@@ -78,8 +122,8 @@ PROGRAM_MUTANTS = [
         name="a foreign key of one model ends the beat of all",
         breaks="what is wrong with one model concerns no other",
         path="consumer/heart.py",
-        before="        except UnusableKeyError as error:\n",
-        after="        except ZeroDivisionError as error:\n",
+        before="            if error.remedy not in _OF_ONE_MODEL:\n",
+        after="            if True:\n",
         tests=(f"{HEART}::test_leaving_goes_on_behind_a_foreign_key",),
     ),
     Mutant(
@@ -182,5 +226,32 @@ PROGRAM_MUTANTS = [
         before="    return (0 if aged else row.level,",
         after="    return (row.level,",
         tests=(f"{BATCHER}::test_high_priority_goes_first_until_a_low_one_has_aged",),
+    ),
+    Mutant(
+        name="a batch of several kinds",
+        breaks="a neighbour never changes an answer",
+        path="consumer/dispatch.py",
+        before="            (held.entry.parameters, kind),\n",
+        after="            (held.entry.parameters, 0),\n",
+        tests=(
+            "tests/unit/consumer/test_core.py::"
+            "test_rows_of_several_kinds_run_one_kind_after_the_other",
+        ),
+    ),
+    Mutant(
+        name="a failed run's values run again",
+        breaks="every run sees what was prepared",
+        path="consumer/device/running.py",
+        before="        request.values[place] = NOT_AT_HAND\n",
+        after="",
+        tests=(f"{NEIGHBOURS}::test_a_run_that_failed_leaves_nothing_to_the_next",),
+    ),
+    Mutant(
+        name="the first half waits in the model's own buffer",
+        breaks="what a model gives is copied before it runs again",
+        path="consumer/device/running.py",
+        before="[keep_output(lane, output) for output in _run_in_halves(",
+        after="[output for output in _run_in_halves(",
+        tests=(f"{NEIGHBOURS}::test_halves_may_be_given_in_one_buffer",),
     ),
 ]

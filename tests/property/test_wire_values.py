@@ -322,7 +322,7 @@ class Word(StrEnum):
     "value",
     [
         float("nan"), float("inf"), -float("inf"), np.float32("nan"), np.array([1, np.inf]),
-        2**64, Decimal(1), b"bytes", {1}, object(), 1j, Word.A, Colour.RED, "\ud800",
+        2**64, Decimal(1), b"bytes", {1}, object, 1j, Word.A, Colour.RED, "\ud800",
         np.datetime64("2020-01-01"), np.longdouble(1), masked(), {1: "key"}, {"\udfff": 1},
         torch.ones(1), range(2),
     ],

@@ -286,7 +286,8 @@ class Player:
         ]
 
     def do_forget_reply(self, request_id):
-        return self.wire.run(requests.forget_replies(self.wire.keys, TENANT, [request_id]))
+        (command,) = requests.forget_replies(self.wire.keys, TENANT, [request_id])
+        return self.wire.run(command)
 
     def do_spoil_reply(self, request_id):
         return self.wire.ask("SADD", self.wire.reply_key(request_id), "foreign")

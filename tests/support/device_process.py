@@ -29,6 +29,7 @@ from batchfleet.wire.tensors import decode_columns
 
 TIMEOUT_S = 20.0
 TEST_MODELS = (sys.executable, str(Path(__file__).with_name("device_models.py")))
+HOSTILE = (sys.executable, str(Path(__file__).with_name("hostile_models.py")))
 REAL = (sys.executable, "-m", "batchfleet.consumer.device")
 
 

@@ -58,6 +58,7 @@ ALLOWED = {
     ("ops/cli/options.py", "os.environ"): "hands the environment to load_settings",
     ("tests/conftest.py", "os.environ"): "reads which server to test on, and hides the rest",
     ("tests/mutants/__main__.py", "os.environ"): "hands the environment to the tests it starts",
+    ("tests/support/hostile_models.py", "os.environ"): "a model that empties its environment",
     ("tests/unit/models/conftest.py", "os.environ"): "BATCHFLEET_TEST_STORE keeps models",
     ("tests/unit/test_pickling.py", "import of pickle"): "tests what users' processes do",
     ("tests/unit/test_support.py", "os.environ"): "tests that conftest hid the rest",

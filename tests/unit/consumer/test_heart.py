@@ -86,6 +86,61 @@ def test_a_buried_worker_stops_and_its_name_does_not_come_back(heart, executor, 
     assert heart.step() is None
 
 
+SAFE_MS = Settings().lease_ms * 2 / 3
+
+
+@pytest.mark.parametrize("what", [KEYS.workers, f"{KEYS.prefix}worker:w1"])
+def test_who_was_removed_by_no_peer_enters_again(heart, executor, clock, beats, watch, what):
+    """A foreign hand did it, or a server that came back empty: nothing that it holds is lost."""
+    heart.beat_once()
+    clock.advance(SAFE_MS)
+    executor.run_all([plain(as_is, "DEL", KEYS.workers), plain(as_is, "DEL", what)])
+    heart.beat_once()
+    assert counter(executor) == 1
+    assert not heart.fenced.is_set()
+    assert executor.run(fleet.announcement(KEYS, "w1"))["room"] == b"1"
+    heart.beat_once()
+    assert counter(executor) == 2
+    assert len(beats) == 3
+    assert [name for name, _ in watch.log.lines] == ["worker.rejoined"]
+
+
+def test_who_may_have_been_buried_does_not_enter_again(heart, executor, clock):
+    """However it looks: buried, and forgotten since."""
+    heart.beat_once()
+    clock.advance(SAFE_MS + 1)
+    executor.run(plain(as_is, "DEL", KEYS.workers))
+    heart.beat_once()
+    assert heart.fenced.is_set()
+    assert counter(executor) is None
+
+
+@pytest.mark.parametrize("was_away", [False, True])
+def test_a_foreign_key_buries_nobody_however_long_it_lies_there(heart, executor, clock, was_away):
+    heart.beat_once()
+    spoil(executor, KEYS.workers)
+    clock.advance((SAFE_MS + 1) * was_away)
+    for _ in range(10):
+        clock.advance(SAFE_MS / 2)
+        heart.beat_once()
+    executor.run(plain(as_is, "DEL", KEYS.workers))
+    heart.beat_once()
+    assert heart.fenced.is_set() is was_away, "who knows what came before the key"
+
+
+def test_nobody_enters_a_model_again_whose_record_is_gone(heart, executor):
+    """Until routers have put it back: else the key would outlive a model that was undeployed."""
+    heart.beat_once()
+    record = executor.run(fleet.deploy_hash(KEYS))
+    executor.run(plain(as_is, "DEL", KEYS.workers, KEYS.deploy))
+    heart.beat_once()
+    assert counter(executor) is None
+    assert not heart.fenced.is_set()
+    executor.run(fleet.mend(KEYS, record, [TENANT], fleet.queue_streams(KEYS, RECORD), "n"))
+    heart.beat_once()
+    assert counter(executor) == 1
+
+
 def test_a_model_that_was_undeployed_fences_nobody(heart, executor):
     heart.beat_once()
     executor.run(fleet.undeploy(KEYS, [KEYS.workers], forced=True))

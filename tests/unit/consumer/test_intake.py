@@ -12,6 +12,7 @@ from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.held import Lane
 from batchfleet.consumer.intake import Intake, Offer
 from batchfleet.service.fault_points import FaultPoints
+from batchfleet.service.watchdog import PROMPT
 from batchfleet.wire.deployment import Stamp
 
 
@@ -25,7 +26,7 @@ class Desk:
 
     def __init__(self, on_offer):
         self.stopping = threading.Event()
-        self.is_fenced = False
+        self.refused = 0
         self.reread_of = []
         self._on_offer = on_offer
 
@@ -42,8 +43,8 @@ class Desk:
     def reread(self, model, stamp):
         self.reread_of.append((model, stamp))
 
-    def fence(self):
-        self.is_fenced = True
+    def report_fenced(self):
+        self.refused += 1
 
     def doubt(self):
         self.doubts += 1
@@ -97,13 +98,31 @@ def test_a_doubt_of_anybodys_makes_intake_look_at_what_is_pending(doubts):
     assert desk.held == ["lost"] * doubts
 
 
-@pytest.mark.parametrize("is_withdrawn", [False, True])
-def test_a_refused_take_fences_a_worker_unless_it_left_the_model_itself(is_withdrawn):
+@pytest.mark.parametrize("is_deployed", [False, True])
+def test_after_a_refused_take_intake_goes_on_until_it_is_told_to_end(is_deployed):
+    """The heart finds out what it means; a record that is gone for now may come back."""
+    over, watch = threading.Event(), Watch()
+    desk = Desk(lambda: None)
+    with wired(MemoryBroker(MemoryServer()), "n") as wire, watch.loop(back_off=PROMPT) as loop:
+        if not is_deployed:
+            wire.ask("DEL", wire.keys.deploy)
+        intake = Intake(desk, wire.keys, wire.executor, over, loop, FaultPoints())
+        pauses = []
+        while desk.refused < 2:
+            pauses.append(intake.step())
+            watch.clock.advance(1000 * pauses[-1])
+        assert min(pauses) > 0
+        assert max(pauses) <= 1
+        over.set()
+        assert intake.step() is None
+
+
+def test_a_refused_take_of_a_model_that_the_worker_left_itself_is_no_news():
     over = threading.Event()
-    desk = Desk(over.set if is_withdrawn else lambda: None)
+    desk = Desk(over.set)
     with wired(MemoryBroker(MemoryServer()), "n") as wire, watched_loop() as loop:
         Intake(desk, wire.keys, wire.executor, over, loop, FaultPoints()).run()
-    assert desk.is_fenced is not is_withdrawn
+    assert not desk.refused
 
 
 def test_a_foreign_key_in_the_place_of_a_bell_gives_way():

@@ -37,7 +37,7 @@ class Desk:
 
     name = "w1"
     taking = True
-    is_fenced = False
+    refused = 0
 
     def __init__(self, enough, clock):
         self.stopping = Stopping(clock)

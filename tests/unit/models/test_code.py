@@ -1,11 +1,9 @@
 """The runtime `python`: where the class is, whose code may run, and how it is imported."""
 
 import hashlib
-import os
 import sys
 import zipfile
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +12,6 @@ from batchfleet.models.code_loading import CodePlace, load_class
 from batchfleet.models.code_rule import CodeRule, check_allowed
 from batchfleet.models.manifest import Manifest
 from batchfleet.models.model import Model
-from batchfleet.models.ownership import foreign_hand
 from batchfleet.wire.errors import StoreError
 
 SHOUT = """\
@@ -255,20 +252,3 @@ def test_every_source_file_must_be_listed(publish, source, tmp_path):
     listed = CodeRule.parse(f"digest:{manifest.files['model.py'].sha256}")
     with pytest.raises(StoreError, match=r"its code \(words.py\)"):
         check_allowed(listed, manifest, "")
-
-
-def test_a_file_is_ones_own_where_nobody_else_may_write(tmp_path, monkeypatch):
-    tmp_path.chmod(0o700)
-    path = tmp_path / "model.py"
-    path.write_text("")
-    path.chmod(0o644)
-    assert foreign_hand([tmp_path, path]) == ""
-    path.chmod(0o666)
-    assert "anybody may write" in foreign_hand([tmp_path, path])
-    path.chmod(0o644)
-    tmp_path.chmod(0o777)
-    assert "anybody may write" in foreign_hand([tmp_path, path])
-    tmp_path.chmod(0o700)
-    assert "cannot be looked at" in foreign_hand([tmp_path / "absent"])
-    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
-    assert "belongs to user" in foreign_hand([Path(path)])

@@ -1,6 +1,7 @@
 """From a `model.py` to the draft of a version, without running it."""
 
 import hashlib
+import os
 
 import pytest
 
@@ -143,3 +144,33 @@ def test_files_folders_and_a_lock_file_come_along(draft, tmp_path):
     lock.write_text("x==1\n")
     with pytest.raises(DraftError, match="no hashes"):
         draft("class A(Model):\n    pass\n", wishes)
+
+
+def test_folders_behind_links_come_along(draft, tmp_path):
+    folder, beside = tmp_path / "assets", tmp_path / "beside"
+    folder.mkdir()
+    beside.mkdir()
+    (beside / "words.txt").write_text("a")
+    (folder / "linked").symlink_to(beside)
+    wishes = Wishes(model="m", version="1", extras=(folder, tmp_path / "assets" / "linked"))
+    _, sources = draft("class A(Model):\n    pass\n", wishes)
+    assert sorted(sources) == ["assets/linked/words.txt", "linked/words.txt", "model.py"]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("nowhere")])
+def test_what_is_no_file_is_refused_by_name(draft, tmp_path, make):
+    folder = tmp_path / "assets"
+    folder.mkdir()
+    make(folder / "odd")
+    with pytest.raises(DraftError, match="assets/odd is"):
+        draft("class A(Model):\n    pass\n", Wishes(model="m", version="1", extras=(folder,)))
+
+
+def test_a_model_that_is_no_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "model.py")
+    with pytest.raises(DraftError, match="no regular file"):
+        draft_of_file(tmp_path / "model.py", NAMED)
+    lock = Wishes(model="m", version="1", requirements=tmp_path / "model.py")
+    (tmp_path / "other.py").write_text("class A(Model):\n" + PREDICT)
+    with pytest.raises(DraftError, match="no regular file"):
+        draft_of_file(tmp_path / "other.py", lock)

@@ -5,11 +5,11 @@ import os
 import sys
 
 import pytest
+from support.fleet import until
 
 from batchfleet.ops.children import Child, Program, ProgramError, environment_of
 from batchfleet.service.clock import ManualClock, SystemClock
-from batchfleet.service.lifecycle import StopSignal
-from batchfleet.service.settings import Settings, load_settings
+from batchfleet.service.settings import Settings, load_settings, located
 
 PATIENCE_MS = 20_000
 READY = "import sys; print('{\"ready\": true}', flush=True); "
@@ -34,6 +34,10 @@ def start():
         child.end(0)
 
 
+def wait_until_ready(child):
+    return until(child.look_for_ready, "the child is ready")
+
+
 def wait_until_dead(child):
     """Wait without taking the exit code away from its owner, who may have taken it already."""
     with contextlib.suppress(ChildProcessError):
@@ -42,12 +46,13 @@ def wait_until_dead(child):
 
 def test_a_child_is_ready_when_its_line_comes(start):
     child = start(UNTIL_STOPPED)
-    assert child.wait_until_ready(PATIENCE_MS, StopSignal()) == {"ready": True}
+    assert wait_until_ready(child) == {"ready": True}
+    assert child.look_for_ready() == {"ready": True}
 
 
 def test_a_child_that_is_asked_to_stop_ends_in_time(start):
     child = start("import signal; signal.pthread_sigmask(0, [15]); " + UNTIL_STOPPED)
-    child.wait_until_ready(PATIENCE_MS, StopSignal())
+    wait_until_ready(child)
     child.ask_to_stop()
     assert child.end(PATIENCE_MS) is True
     assert child.pid is None
@@ -56,7 +61,7 @@ def test_a_child_that_is_asked_to_stop_ends_in_time(start):
 
 def test_a_child_that_does_not_stop_is_killed(start):
     child = start("import signal; signal.signal(15, signal.SIG_IGN); " + READY + "signal.pause()")
-    child.wait_until_ready(PATIENCE_MS, StopSignal())
+    wait_until_ready(child)
     child.ask_to_stop()
     assert child.end(50) is False
     assert child.pid is None
@@ -64,24 +69,22 @@ def test_a_child_that_does_not_stop_is_killed(start):
 
 def test_a_child_that_ends_before_it_is_ready_is_told_with_its_exit_code(start):
     with pytest.raises(ProgramError, match="exit code 7"):
-        start("raise SystemExit(7)").wait_until_ready(PATIENCE_MS, StopSignal())
+        wait_until_ready(start("raise SystemExit(7)"))
 
 
 def test_a_child_that_prints_something_else_is_refused(start):
     with pytest.raises(ProgramError, match="instead of its ready line"):
-        start("print('hello', flush=True); input()").wait_until_ready(PATIENCE_MS, StopSignal())
+        wait_until_ready(start("print('hello', flush=True); input()"))
 
 
-def test_a_child_that_is_never_ready_runs_into_the_time_out(start):
-    child = start("import signal; signal.pause()")
-    with pytest.raises(ProgramError, match="not ready"):
-        child.wait_until_ready(50, StopSignal())
+def test_a_child_that_has_said_nothing_is_not_ready(start):
+    assert start("import signal; signal.pause()").look_for_ready() is None
 
 
-def test_waiting_ends_when_everything_shall_stop(start):
-    stop = StopSignal()
-    stop.set()
-    assert start("import signal; signal.pause()").wait_until_ready(PATIENCE_MS, stop) is None
+def test_a_child_that_says_its_line_and_ends_was_ready(start):
+    child = start(READY + "sys.exit(3)")
+    wait_until_dead(child)
+    assert child.look_for_ready() == {"ready": True}
 
 
 def test_a_dead_child_is_told_once_and_started_again_after_its_delay(start):
@@ -112,7 +115,7 @@ def test_a_child_that_was_asked_to_stop_is_not_started_again(start):
 
 def test_what_a_child_prints_later_goes_to_stderr(start, capsys):
     child = start(READY + "print('from a model', flush=True)")
-    child.wait_until_ready(PATIENCE_MS, StopSignal())
+    wait_until_ready(child)
     wait_until_dead(child)
     child.look()
     assert "from a model" in capsys.readouterr().err
@@ -122,4 +125,4 @@ def test_the_environment_of_a_child_gives_it_the_same_settings(tmp_path):
     settings = Settings(redis_url="redis://:secret@localhost/0", namespace="x", threads=3)
     environ = environment_of(settings, {"PATH": "/bin", "BATCHFLEET_THREADS": "9"})
     assert environ["PATH"] == "/bin"
-    assert load_settings({}, environ, None)[0] == settings
+    assert load_settings({}, environ, None)[0] == located(settings)

@@ -2,8 +2,14 @@
 
 import orjson
 import pytest
+from support.broker_wire import wired
+from support.script_scenes import contents
 
+from batchfleet.broker import fleet
+from batchfleet.broker.memory.executors import MemoryBroker
+from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.ops.deployment import (
+    Operator,
     copy_of_record,
     draining_fields,
     keys_to_remove,
@@ -11,6 +17,7 @@ from batchfleet.ops.deployment import (
     parse_overrides,
     require_deployment,
     streams_of,
+    undeploy,
     with_changes,
 )
 from batchfleet.ops.model_limits import limits_in_force
@@ -136,3 +143,39 @@ def test_limits_show_manifest_override_and_what_holds():
     assert (backlog.manifest, backlog.override, backlog.in_force) == (10_000, 7, 7)
     assert (buckets.manifest, buckets.override, buckets.in_force) == ([16, 64], None, [16, 64])
     assert all(item.meaning for item in limits.values())
+
+
+# Undeploying while others change the model.
+
+
+class Meddling:
+    """An executor before whose undeploying somebody offers a version, so many times."""
+
+    def __init__(self, wire, times):
+        self.wire, self.times = wire, times
+
+    def run(self, command):
+        if command.script is not None and command.script.name == "undeploy" and self.times:
+            self.times -= 1
+            other = record_of(f"other{self.times}")
+            streams = streams_of(self.wire.keys, other, {})
+            self.wire.run(fleet.offer(self.wire.keys, other, streams, f"nonce{self.times}"))
+        return self.wire.run(command)
+
+
+def undeploy_beside(times):
+    with wired(MemoryBroker(MemoryServer()), "n") as wire:
+        executor = Meddling(wire, times)
+        operator = Operator(executor=executor, namespace="n", draw_nonce=str)
+        assert undeploy(operator, "m") == 0
+        return contents(wire)[1]
+
+
+@pytest.mark.parametrize("times", [0, 1, 3])
+def test_what_others_add_meanwhile_goes_as_well(times):
+    assert undeploy_beside(times) == set()
+
+
+def test_whoever_changes_a_model_all_the_time_is_told_of():
+    with pytest.raises(SettingsError, match="others are changing m"):
+        undeploy_beside(1000)

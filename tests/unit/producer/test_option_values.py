@@ -15,7 +15,7 @@ from batchfleet.wire.request import FIELD_RANGES
 
 URL = "redis://127.0.0.1:1"
 NO_NUMBERS = [math.nan, math.inf, -math.inf, True, "5", Decimal(5), 10**400, np.float32("nan"),
-              np.array([1, 2]), object(), [1]]  # fmt: skip
+              np.array([1, 2]), object, [1]]  # fmt: skip
 NUMBERS = ("timeout_ms", "delay_ms", "retries", "result_ttl_ms", "length")
 CHOICES = ("priority", "truncate", "accept")
 TEXTS = ("id", "version", "meta", "traceparent")

@@ -16,9 +16,10 @@ class RecordingExecutor:
         self.ran = asyncio.Event()
         self._error = error
 
-    async def run(self, command):
-        assert command.parts[0] == "UNLINK"
-        self.sizes.append(len(command.parts) - 1)
+    async def run_each(self, commands):
+        for command in commands:
+            assert command.parts[0] == "UNLINK"
+            self.sizes.append(len(command.parts) - 1)
         self.ran.set()
         if self._error is not None:
             raise self._error

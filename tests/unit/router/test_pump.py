@@ -10,7 +10,7 @@ from batchfleet.broker.memory.executors import MemoryBroker
 from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.router.admission import Situation
 from batchfleet.router.pump import Pump, PumpStep
-from batchfleet.router.view import read_view
+from batchfleet.router.view import read_model
 from batchfleet.service.clock import ManualClock
 from batchfleet.service.fault_points import FaultPoints
 from batchfleet.wire.reply import decode_reply
@@ -69,7 +69,7 @@ class Desk:
         self.view = self.read()
 
     def read(self):
-        return read_view(self._wire.executor, self._wire.keys.namespace).models.get("m")
+        return read_model(self._wire.executor, self._wire.keys).model
 
     def situation(self):
         return None if self.view is None else Situation(model=self.view)
@@ -77,7 +77,12 @@ class Desk:
     def refresh(self):
         self.refreshes += 1
         self.view = self.read()
+        found = self.situation()
         self._on_refresh()
+        return found
+
+    def failed(self, error):
+        raise error
 
     def dropped(self, kind, count):
         raise AssertionError((kind, count))

@@ -9,7 +9,12 @@ import threading
 import psutil
 import pytest
 
-from batchfleet.service.lifecycle import StopSignal, guarded_thread, spawn
+from batchfleet.service.lifecycle import (
+    StopSignal,
+    guarded_thread,
+    interrupts_left_to_children,
+    spawn,
+)
 
 TIMEOUT_S = 20
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
@@ -182,3 +187,10 @@ def test_thread_that_ends_well_reports_nothing():
     thread.join(TIMEOUT_S)
     assert done.is_set()
     assert failures == []
+
+
+def test_an_interrupt_may_be_left_to_a_child():
+    with interrupts_left_to_children():
+        signal.raise_signal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)

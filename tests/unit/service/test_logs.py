@@ -1,12 +1,20 @@
 import json
 import logging
+import os
+import sys
 import warnings
 
 import pytest
 import structlog
 
 from batchfleet.service.clock import ManualClock
-from batchfleet.service.logs import OTHER_KINDS, OncePerKind, configure_logs
+from batchfleet.service.logs import (
+    OTHER_KINDS,
+    DescriptorLog,
+    OncePerKind,
+    configure_logs,
+    configure_logs_if_unset,
+)
 
 
 @pytest.fixture
@@ -110,3 +118,89 @@ def test_kinds_are_bounded():
     clock.advance(1000)
     assert admitted == ["a", "b", "c"]
     assert limiter.summary() == {"a": 1, OTHER_KINDS: 2}
+
+
+class Unshowable:
+    def __repr__(self):
+        raise BaseExceptionGroup("no words", [KeyError()])
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+@pytest.mark.parametrize("value", [Unshowable(), {("a",): 1}, [10**5000], "\ud800", float("nan")])
+def test_every_record_gives_a_line_whatever_is_in_it(configure, capsys, log_format, value):
+    configure("info", log_format)
+    structlog.get_logger().warning("odd", value=value, text="kept")
+    logging.getLogger("library").warning("odd %d", "no number")
+    first, second = capsys.readouterr().err.splitlines()
+    assert "odd" in first
+    assert "kept" in first
+    assert "test_logs.py" in second
+
+
+def test_a_trace_of_many_frames_keeps_its_both_ends(configure, capsys):
+    configure("info", "json")
+    error = None
+    for at in range(2000):
+        cause, error = error, KeyError(at)
+        error.__cause__ = cause
+    structlog.get_logger().error("deep", exc_info=error)
+    told = json.loads(capsys.readouterr().err)["exception"]
+    assert told.startswith("KeyError: 0\n")
+    assert told.endswith("KeyError: 1999")
+    assert len(told) < 100_000
+
+
+@pytest.mark.parametrize("stderr", [None, object(), "closed"])
+def test_a_stderr_that_takes_nothing_stops_nobody(configure, monkeypatch, tmp_path, stderr):
+    configure("info", "json")
+    if stderr == "closed":
+        stderr = (tmp_path / "stderr").open("w")
+        stderr.close()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    structlog.get_logger().error("unheard")
+    logging.getLogger("library").error("unheard")
+    assert sys.stderr is stderr
+    configure("info", "console")
+    structlog.get_logger().error("unheard")
+
+
+def test_a_logger_goes_on_as_it_was_when_others_configure_theirs(configure, capsys):
+    configure("info", "json")
+    logger = structlog.get_logger().bind(process="device")
+    logging.disable(logging.CRITICAL)
+    logging.getLogger().handlers.clear()
+    structlog.configure(processors=[lambda *_: 1 / 0])
+    try:
+        logger.warning("told", at=1)
+    finally:
+        logging.disable(logging.NOTSET)
+    assert json.loads(capsys.readouterr().err)["event"] == "told"
+
+
+def test_a_reader_who_does_not_read_holds_nobody_up_for_long(monkeypatch):
+    monkeypatch.setattr(DescriptorLog, "PATIENCE_MS", 50)
+    read, write = os.pipe()
+    log = DescriptorLog(write)
+    log.write_line("x" * 1_000_000)
+    log.write_line("lost")
+    got = os.read(read, 1 << 20)
+    while len(got) < 1 << 16:
+        got += os.read(read, 1 << 20)
+    log.write_line("heard\ud800")
+    assert set(got) == {ord("x")}
+    assert os.read(read, 1 << 20) == b"\nheard\\ud800\n"
+    os.close(read)
+    log.write_line("unheard")
+    os.close(write)
+    log.write_line("unheard")
+
+
+def test_a_library_says_everything_on_the_stderr_of_the_moment(capsys):
+    structlog.reset_defaults()
+    try:
+        configure_logs_if_unset()
+        structlog.get_logger().warning("odd", value=Unshowable())
+        structlog.get_logger().info("too low to be seen")
+    finally:
+        structlog.reset_defaults()
+    assert len(capsys.readouterr().err.splitlines()) == 1

@@ -1,3 +1,4 @@
+import os
 from dataclasses import FrozenInstanceError
 
 import pytest
@@ -6,6 +7,7 @@ from batchfleet.service.settings import (
     SETTING_ROWS,
     Settings,
     load_settings,
+    located,
     masked_url,
 )
 from batchfleet.wire.errors import SettingsError
@@ -24,7 +26,7 @@ def faults_of(flags=None, environ=None, config_path=None):
 
 def test_defaults_hold_where_nobody_says_anything():
     settings, origins = load_settings({}, {"PATH": "/bin"}, None)
-    assert settings == Settings()
+    assert settings == located(Settings())
     assert origins == dict.fromkeys(SETTING_ROWS, "default")
     assert (settings.lease_ms, settings.beat_ms, settings.namespace) == (3000, 1000, "bf")
 
@@ -107,7 +109,7 @@ def test_variables_of_tests_and_tools_are_no_settings():
         "BATCHFLEET_JOBS_REDIS_URL": "redis://jobs",
         "BATCHFLEET_REDIS_SERVER": "/bin/redis-server",
     }
-    assert load_settings({}, environ)[0] == Settings()
+    assert load_settings({}, environ)[0] == located(Settings())
 
 
 @pytest.mark.parametrize(
@@ -186,6 +188,35 @@ def test_settings_are_frozen():
 
 
 @pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("./store", "{here}/store"),
+        ("../store/", "{above}/store"),
+        ("/mnt/models", "/mnt/models"),
+        ("~/models", "{home}/models"),
+        ("file://store", "file://{here}/store"),
+        ("file:///mnt/models", "file:///mnt/models"),
+        ("local://store", "local://{here}/store"),
+        ("s3://bucket/store", "s3://bucket/store"),
+        ("simplecache::s3://bucket", "simplecache::s3://bucket"),
+    ],
+)
+def test_paths_are_made_absolute_once(given, kept, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/users/me")
+    settings = load_settings({"store": given, "cache": "copies"}, {}, None)[0]
+    assert settings.store == kept.format(here=tmp_path, above=tmp_path.parent, home="/users/me")
+    assert settings.cache == str(tmp_path / "copies")
+    assert located(settings) == settings
+
+
+@pytest.mark.parametrize("store", ["models\udcff", "mod\x1b[2Jels", "a\x00b"])
+def test_text_that_no_codec_and_no_terminal_takes_is_refused(store):
+    with pytest.raises(SettingsError, match="must be text in UTF-8"):
+        load_settings({"store": store}, {}, None)
+
+
+@pytest.mark.parametrize(
     "line",
     ["lease_ms = nan", "lease_ms = inf", "lease_ms = 1e400", "lease_ms = true", "lease_ms = 3.0",
      "lease_ms = -1", 'lease_ms = "3_000"', "lease_ms = 2020-01-01", "lease_ms = [3000]",
@@ -213,3 +244,60 @@ def test_numbers_in_a_variable_have_their_range(text):
 def test_a_url_has_a_port_and_a_database_by_number(url):
     (fault,) = faults_of(environ={"BATCHFLEET_REDIS_URL": url})
     assert "must" in fault
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """The settings file that a program finds in its working folder."""
+    folder = tmp_path / "work"
+    folder.mkdir(mode=0o755)
+    monkeypatch.chdir(folder)
+    path = folder / "batchfleet.toml"
+    path.write_text("threads = 2\n")
+    path.chmod(0o644)
+    return path
+
+
+def by_default():
+    return load_settings({}, {})
+
+
+def test_a_file_that_others_may_write_is_not_read(config):
+    assert by_default()[0].threads == 2
+    config.chmod(0o666)
+    with pytest.raises(SettingsError, match=r"is not read: anybody may .*mode 0666; chmod o-w"):
+        by_default()
+    with pytest.raises(SettingsError, match="mode 0666"):
+        load_settings({}, {"BATCHFLEET_CONFIG": str(config)})
+    with pytest.raises(SettingsError, match="mode 0666"):
+        load_settings({}, {}, config)
+    config.chmod(0o644)
+    config.parent.chmod(0o777)
+    with pytest.raises(SettingsError, match="mode 0777"):
+        by_default()
+
+
+@pytest.mark.parametrize(("make", "fault"), [
+    (os.mkfifo, "no regular file"),
+    (lambda path: path.mkdir(), "no regular file"),
+    (lambda path: path.symlink_to("nowhere"), "cannot be looked at"),
+])  # fmt: skip
+def test_what_is_no_file_in_its_place_is_told_and_not_waited_for(config, make, fault):
+    config.unlink()
+    make(config)
+    with pytest.raises(SettingsError, match=fault):
+        by_default()
+
+
+def test_a_link_to_ones_own_file_is_read(config, tmp_path):
+    config.rename(tmp_path / "elsewhere.toml")
+    config.symlink_to(tmp_path / "elsewhere.toml")
+    assert by_default()[0].threads == 2
+
+
+@pytest.mark.parametrize(("shared", "store", "is_shared"), [
+    ("", "./store", False), ("./store", "./store", True), ("./store/", "store", True),
+    ("store", "./other", False), ("", "", False), (".", "./store", False),
+])  # fmt: skip
+def test_a_store_is_shared_where_it_is_named_and_no_other(shared, store, is_shared):
+    assert Settings(shared_store=shared, store=store).shares_store is is_shared

@@ -81,6 +81,31 @@ def test_who_is_not_let_in_does_not_try_again(watch, code):
         watch.loop().failed(refused(f"{code} go away"))
 
 
+def test_a_fault_of_ours_is_no_outage_and_makes_no_hot_loop(watch):
+    loop = watch.loop()
+    tries = 0
+    for _ in range(3000):
+        if loop.delay_s() == 0:
+            tries += 1
+            loop.broke()
+        watch.clock.advance(10)
+    assert 5 <= tries <= 60
+    assert watch.log.names() == []
+
+
+def test_a_loop_gets_its_turn_beside_others_that_fail_all_the_time(watch):
+    """A keeper that looks ten times a second, beside pumps that are ready to the millisecond."""
+    keeper, pumps = watch.loop("keeper"), [watch.loop(f"pump {at}") for at in range(3)]
+    tries = 0
+    for at_ms in range(0, 30_000, 10):
+        for loop in (*pumps, *((keeper,) if at_ms % 100 == 0 else ())):
+            if loop.delay_s() == 0:
+                tries += loop is keeper
+                loop.failed(AWAY)
+        watch.clock.advance(10)
+    assert tries >= 4
+
+
 def test_a_pause_ends_when_told_to(watch):
     loop = watch.loop()
     loop.failed(AWAY)

@@ -37,3 +37,37 @@ def test_a_plain_trace_on_stderr_without_values(tmp_path):
     assert "ZeroDivisionError" in done.stderr
     assert "SystemExit: 3" in done.stderr
     assert len(done.stderr.splitlines()) < 40
+
+
+SILENCING = """
+import logging
+import structlog
+from batchfleet import Model, ModelError
+from batchfleet.testing import serve
+
+class Faulty(Model):
+    def load(self, context):
+        logging.disable(logging.CRITICAL)
+        structlog.configure(processors=[lambda *_: 1 / 0])
+
+    def predict(self, rows, context):
+        raise KeyError("told in the log")
+
+with serve(Faulty) as client:
+    try:
+        client.infer("Faulty", "hello")
+    except ModelError as error:
+        print(error.name)
+"""
+
+
+def test_a_model_that_sets_up_logs_silences_nothing(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(SILENCING)
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.split()) == (0, ["model_error"]), done.stderr
+    assert "model_raised" in done.stderr
+    assert "KeyError: 'told in the log'" in done.stderr

@@ -12,7 +12,7 @@ from batchfleet.wire.numbers import Range, number_in, shown_value
 WHOLE = Range(1, 100)
 ANY = Range(-0.5, 3600, whole=False)
 NO_NUMBERS = [math.nan, math.inf, -math.inf, 10**400, -(10**400), True, "5", None, Decimal(5), 5j,
-              np.float32("nan"), np.bool_(True), np.array([5]), [5], object()]  # fmt: skip
+              np.float32("nan"), np.bool_(True), np.array([5]), [5], object]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", [*NO_NUMBERS, 0, 101, 1.0, 5.5, np.float64(5), np.int64(0)])

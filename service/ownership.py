@@ -1,0 +1,95 @@
+"""Whether files and folders can only have been written by whom this process must trust anyway.
+
+One rule for everything that leads to code or settings: a file, each folder on the way to it, and
+each link on that way must belong to this process's user or to root, and be writable by nobody else.
+"""
+
+import errno
+import grp
+import os
+import pwd
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+_LINKS_MAX = 40
+_ROOT = 0
+
+
+def foreign_hand(paths: Iterable[Path]) -> str:
+    """Why somebody else may have written one of these, or put another in its place; or empty.
+
+    A group counts as the user where it is root's, or bears the user's own name and has no other
+    member (many systems give each user one). On the way to a path a folder with the sticky bit, as
+    `/tmp` has it, may be written by all: nobody can take away there what is another's. On a file
+    system that is mounted read-only, as volumes of containers are, modes of root's files mean
+    nothing. The text names path and mode, and the remedy.
+    """
+    seen: set[tuple[Path, bool]] = set()
+    try:
+        for path in paths:
+            for step in _steps(path):
+                if step in seen:
+                    continue
+                seen.add(step)
+                why = _foreign_to_one(*step)
+                if why:
+                    return why
+    except OSError as error:
+        return f"{error.filename} cannot be looked at: {error.strerror}"
+    return ""
+
+
+def _steps(path: Path) -> Iterator[tuple[Path, bool]]:
+    """Each folder and link on the way to a path, from the root on; and whether it is the last."""
+    waiting = list(reversed((Path.cwd() / path).parts[1:]))
+    here, links = Path("/"), 0
+    while waiting:
+        part = waiting.pop()
+        if part == "..":
+            here = here.parent
+            continue
+        step = here / part
+        yield step, not waiting
+        if not step.is_symlink():
+            here = step
+            continue
+        links += 1
+        if links > _LINKS_MAX:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        target = step.readlink()
+        if target.is_absolute():
+            here = Path("/")
+        waiting += reversed([part for part in target.parts if part != "/"])
+
+
+def _foreign_to_one(path: Path, is_last: bool) -> str:  # noqa: FBT001 - a pair of `_steps`
+    found = path.lstat()
+    mode = stat.S_IMODE(found.st_mode)
+    if found.st_uid not in (_ROOT, os.geteuid()):
+        return (
+            f"{path} (mode {mode:04o}) belongs to user {found.st_uid}, and this process is user "
+            f"{os.geteuid()}"
+        )
+    is_sticky_way = mode & stat.S_ISVTX and stat.S_ISDIR(found.st_mode) and not is_last
+    if stat.S_ISLNK(found.st_mode) or is_sticky_way or _is_fixed(path, found):
+        return ""
+    if mode & stat.S_IWOTH:
+        return f"anybody may write to {path} (mode {mode:04o}; chmod o-w)"
+    if mode & stat.S_IWGRP and not _is_private(found.st_gid):
+        return f"its group may write to {path} (mode {mode:04o}; chmod g-w)"
+    return ""
+
+
+def _is_fixed(path: Path, found: os.stat_result) -> bool:
+    return found.st_uid == _ROOT and bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
+
+def _is_private(group_id: int) -> bool:
+    if group_id == _ROOT:
+        return True
+    try:
+        group, user = grp.getgrgid(group_id), pwd.getpwuid(os.geteuid())
+    except KeyError:  # a container without entries for its user
+        return False
+    return group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}

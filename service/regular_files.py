@@ -1,0 +1,33 @@
+"""Files that somebody else names: only regular ones are read, and none is waited for."""
+
+import errno
+import os
+import stat
+from io import BufferedReader
+from pathlib import Path
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open a regular file for reading. Opening a fifo would wait for whoever writes to it.
+
+    Raises:
+        OSError: it cannot be read, or is something else.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return os.fdopen(handle, "rb")
+
+
+def read_regular(path: Path, most_bytes: int) -> bytes:
+    """The content of a regular file of at most so many bytes.
+
+    Raises:
+        OSError: as of `open_regular`; or it has more, which are not read.
+    """
+    with open_regular(path) as file:
+        raw = file.read(most_bytes + 1)
+    if len(raw) > most_bytes:
+        raise OSError(errno.EFBIG, f"it has over {most_bytes} bytes", str(path))
+    return raw

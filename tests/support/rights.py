@@ -1,0 +1,60 @@
+"""Which commands each program may send, read from the source: what `broker/rights.py` must list."""
+
+import ast
+import re
+from pathlib import Path
+
+from batchfleet.broker.commands import script
+
+ROOT = Path(__file__).parents[2]
+# Modules of `broker/` whose functions are no commands.
+_NO_COMMANDS = ("commands", "connections", "embedded", "errors", "interface", "looping", "rights")
+CONTAINERS = {"MEMORY", "XGROUP", "XINFO"}
+_COMMAND = re.compile(r"[A-Z]{3,}")
+# `in_portions` of `lua/parts` runs the command that it is given.
+_IN_LUA = re.compile(r"(?:redis\.p?call|in_portions)\('([A-Z]+)'(?:, '([A-Z]+)')?")
+# Words that stand in commands without being one.
+_ARGUMENTS = {"BLOCK", "COUNT", "GROUP", "MINID", "NOMKSTREAM", "PX", "STREAMS", "WITHSCORES"}
+# Programs that speak to a server have these from the executors.
+_ALWAYS = {"EVALSHA", "SCRIPT LOAD"}
+
+
+def commands_of(folder: str) -> set[str]:
+    """Commands that the code of a folder can send, as `XGROUP CREATE`."""
+    used = set()
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                used.add((node.value.id, node.attr))
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("broker."):
+                used |= {(node.module.removeprefix("broker."), one.name) for one in node.names}
+    functions = _functions()
+    return _ALWAYS.union(*(functions.get(name, set()) for name in used))
+
+
+def _functions() -> dict[tuple[str, str], set[str]]:
+    found = {}
+    for path in (ROOT / "broker").glob("*.py"):
+        if path.stem in _NO_COMMANDS:
+            continue
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef):
+                found[path.stem, node.name] = _commands_in(node)
+    return found
+
+
+def _commands_in(function: ast.FunctionDef) -> set[str]:
+    commands = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "call":
+            commands |= _commands_of_script(node.args[0].value)
+        elif isinstance(node, ast.Constant) and _COMMAND.fullmatch(str(node.value)):
+            commands.add(node.value)
+    return commands - _ARGUMENTS
+
+
+def _commands_of_script(name: str) -> set[str]:
+    return {
+        f"{first} {second}" if first in CONTAINERS else first
+        for first, second in _IN_LUA.findall(script(name).source)
+    }

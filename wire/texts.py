@@ -1,0 +1,39 @@
+"""Texts from outside (exceptions, names, outputs of somebody's code) made safe to hand on.
+
+A `str` need not be text: lone surrogates fit no codec, a `str()` may raise, hang on to a hundred
+megabytes or be of a class with a will of its own, and a control character moves a terminal's
+cursor. Whatever enters our code as words goes through here once.
+"""
+
+import re
+
+from .limits import ERROR_MESSAGE_CHARACTERS_MAX
+
+# Control characters but tab and line end, and lone surrogates.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def safe_text(text: str, most: int = ERROR_MESSAGE_CHARACTERS_MAX) -> str:
+    r"""Plain text of at most `most` characters that every codec and every terminal takes.
+
+    What they would not take is written as an escape, such as `\ud800`.
+    """
+    head = str.__getitem__(text, slice(most))  # a plain `str`, whatever a derived class makes of it
+    return _UNSAFE.sub(_escape, head)[:most]
+
+
+def _escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
+
+def text_of(value: object, most: int = ERROR_MESSAGE_CHARACTERS_MAX) -> str:
+    """What `str` makes of any value, safe; says so where its own code keeps it from being shown."""
+    try:
+        return safe_text(str(value), most)
+    except BaseException as error:  # noqa: BLE001  `__str__` is somebody's code and may raise anything
+        return f"(its text cannot be shown: {kind_name(error)})"
+
+
+def kind_name(value: object) -> str:
+    """The name of a value's class, whatever its metaclass or `__class__` say."""
+    return safe_text(type.__dict__["__name__"].__get__(type(value)))
