@@ -39,8 +39,6 @@ class ProcessEnd:
         if self._fd < 0:
             self._fd, self._write = os.pipe()
             threading.Thread(target=self._wait, name="waits for a child", daemon=True).start()
-        self._poller = select.poll()
-        self._poller.register(self._fd, select.POLLIN)
 
     def _wait(self) -> None:
         self._process.wait()  # without a time-out: it lasts as long as the child
@@ -51,8 +49,10 @@ class ProcessEnd:
         return self._fd
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the end, at most `timeout_s`; tell whether it has come."""
-        return bool(self._poller.poll(max(0.0, timeout_s) * 1000))
+        """Wait for the end, at most `timeout_s`; tell whether it has come. For any thread."""
+        poller = select.poll()  # one must not be shared by threads
+        poller.register(self._fd, select.POLLIN)
+        return bool(poller.poll(max(0.0, timeout_s) * 1000))
 
     def close(self) -> None:
         """Close the descriptor; once, and after the end."""

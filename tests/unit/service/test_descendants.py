@@ -2,6 +2,9 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from batchfleet.service.descendants import ProcessEnd
 
 SCRIPT = """
 import os, subprocess, sys, threading
@@ -78,3 +81,15 @@ def test_adopted_orphans_are_reaped_and_nobody_elses_children():
 
 def test_adopted_orphans_are_ended_and_none_of_ones_own():
     check_script(ENDS)
+
+
+def test_several_threads_may_wait_for_the_end_of_a_child():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        end = ProcessEnd(child)
+        assert not end.wait(0)
+        with ThreadPoolExecutor(4) as threads:
+            waits = [threads.submit(end.wait, 60) for _ in range(4)]
+            assert not end.wait(0.05)
+            child.stdin.close()
+            assert all(wait.result() for wait in waits)
+        end.close()
