@@ -5,7 +5,7 @@ import secrets
 import signal
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from ..service.descendants import MARK, ProcessEnd, ProcessTree
@@ -76,8 +76,16 @@ class DeviceLink:
     said until then counts.
     """
 
-    def __init__(self, command: Sequence[str], *, at_terminal: bool = False) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        environ: Mapping[str, str] | None = None,
+        at_terminal: bool = False,
+    ) -> None:
         """Start `command`; `at_terminal` leaves it the terminal, so that a debugger works.
+
+        `environ` is what it gets of our environment: see `device_environment`.
 
         Its standard output goes where its log goes: ours is for our own words, and what a model, a
         library of it or a child of either prints must neither mix with them nor pass through us.
@@ -98,7 +106,7 @@ class DeviceLink:
                 start_new_session=not at_terminal,
                 stdin=None if at_terminal else subprocess.DEVNULL,
                 stdout=log_stream(),
-                env={**os.environ, MARK: mark},
+                env={**(os.environ if environ is None else environ), MARK: mark},
             )
         os.close(lifeline)
         self._tree = ProcessTree(self._process.pid, mark, has_session=not at_terminal)

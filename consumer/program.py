@@ -4,7 +4,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from os import getpid
+from os import environ, getpid
 from random import Random
 
 import orjson
@@ -31,6 +31,7 @@ from .closed import ClosedWatch
 from .conduct import is_another, is_deployed_anew
 from .context import Devices, WorkerContext
 from .device_command import device_command
+from .device_environment import device_environment
 from .environment import Interpreters
 from .held import Lane
 from .link import DeviceLink
@@ -59,7 +60,9 @@ class ConsumerProgram:
     ) -> None:
         """See `WorkerContext`; what is None is made as the settings say."""
         devices = devices or Devices(
-            open_link=lambda python: DeviceLink(device_command(settings, python)),
+            open_link=lambda python: DeviceLink(
+                device_command(settings, python), environ=_of_devices(settings)
+            ),
             reap=reap_orphans,
         )
         self._context = WorkerContext(
@@ -94,6 +97,10 @@ class ConsumerProgram:
                 on_ready = _ready_already
 
 
+def _of_devices(settings: Settings) -> dict[str, str]:
+    return device_environment(environ, settings.device_environment)
+
+
 def _ready_already(_: dict[str, object]) -> None:
     """A program says once that it is ready."""
 
@@ -106,7 +113,8 @@ class Keeper:
         self._context = worker.context
         self._on_ready: OnReady | None = on_ready
         self._lanes: dict[tuple[str, str], Lane] = {}
-        self._interpreters = Interpreters(self._context.settings.cache)
+        settings = self._context.settings
+        self._interpreters = Interpreters(settings, _of_devices(settings))
         self._intakes: dict[str, tuple[Thread, threading.Event]] = {}
         self._executor = worker.connect("keeper")
         self._steps = Steps(self._context.outage)
@@ -276,12 +284,12 @@ class Keeper:
 
     def _open_lane(self, model: str, record: VersionRecord) -> Lane:
         """A lane that is being loaded, or one that is refused without a look at the version."""
-        misfit = device_misfit(record, self._context.settings.device)
-        name = f"{model}/{record.version}"
-        python, missing = self._interpreters.find(record.environment, name)
-        refusal = misfit or missing or self._context.conduct.refusal_of(name, record)
+        refusal = device_misfit(record, self._context.settings.device)
+        refusal = refusal or self._context.conduct.refusal_of(f"{model}/{record.version}", record)
         if not refusal:
-            return self._worker.open_lane(model, record, python)
+            python, refusal = self._interpreters.find(model, record)
+            if not refusal:
+                return self._worker.open_lane(model, record, python)
         self._context.events.emit(
             "lane.refused", model=model, version=record.version, reason=refusal
         )

@@ -20,8 +20,9 @@ from typing import Any
 
 from ..service.regular_files import open_regular
 from ..wire.errors import StoreError
-from .code import CodeKind, ModelCode, code_files
-from .files import FileEntry, copy_checked, is_intact, silent, write_durably
+from .cache import kept_copy, own_cache
+from .code import CodeKind, ModelCode, code_files, plain_distribution
+from .files import FileEntry, copy_checked, is_intact, silent
 from .manifest import Manifest
 from .model import Model
 from .spawning import hand_to_children
@@ -214,17 +215,13 @@ def _module_of_wheel(manifest: Manifest, code: ModelCode, place: CodePlace) -> M
 
 
 def _kept_wheel(source: Path, entry: FileEntry, cache: Path) -> Path:
-    kept = cache / _WHEELS / entry.sha256 / source.name
-    if is_intact(kept, entry):
-        return kept
-    kept.unlink(missing_ok=True)
+    folder = own_cache(cache / _WHEELS / entry.sha256)
 
     def write(target: Any) -> None:
         with open_regular(source) as stream:
             copy_checked(source.name, stream, target, entry, silent)
 
-    write_durably(kept, write)
-    return kept
+    return kept_copy(folder / source.name, entry, write)
 
 
 def _is_inside(module: ModuleType, wheel: Path) -> bool:
@@ -243,11 +240,7 @@ def _module_of_distribution(code: ModelCode) -> ModuleType:
     if installed != wanted:
         raise StoreError(f"it needs {code.source}, and {installed} is installed")
     top = code.module.partition(".")[0]
-    owners = {_plain(owner) for owner in metadata.packages_distributions().get(top, ())}
-    if _plain(name) not in owners:
+    owners = map(plain_distribution, metadata.packages_distributions().get(top, ()))
+    if plain_distribution(name) not in owners:
         raise StoreError(f"package {top!r} is not part of {name}")
     return importlib.import_module(code.module)
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("_", "-").replace(".", "-")

@@ -2,6 +2,7 @@
 
 One rule for everything that leads to code or settings: a file, each folder on the way to it, and
 each link on that way must belong to this process's user or to root, and be writable by nobody else.
+A folder whose whole content may be run, as that of a Python environment, is looked through.
 """
 
 import errno
@@ -38,6 +39,30 @@ def foreign_hand(paths: Iterable[Path]) -> str:
     except OSError as error:
         return f"{error.filename} cannot be looked at: {error.strerror}"
     return ""
+
+
+def foreign_hand_within(folder: Path) -> str:
+    """Why somebody else may have written a folder, or anything below it; or empty.
+
+    The rule is that of `foreign_hand`. A link is followed to what it leads to, and not below.
+    """
+    if why := foreign_hand([folder]):
+        return why
+    waiting, links = [folder], set[Path]()
+    try:
+        while waiting:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    path = Path(entry.path)
+                    if why := _foreign_to_one(path, is_last=True):
+                        return why
+                    if entry.is_symlink():
+                        links.add(path)
+                    elif entry.is_dir(follow_symlinks=False):
+                        waiting.append(path)
+    except OSError as error:
+        return f"{error.filename} cannot be looked at: {error.strerror}"
+    return foreign_hand(links)
 
 
 def _steps(path: Path) -> Iterator[tuple[Path, bool]]:
