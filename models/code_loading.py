@@ -8,6 +8,7 @@ read from or written to the store.
 import hashlib
 import importlib
 import sys
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -29,6 +30,7 @@ from .spawning import hand_to_children
 
 _PACKAGE = "batchfleet_version_"
 _WHEELS = "wheels"
+_MODULE_ENDS = (".py", "/__init__.py", ".pyc", "/__init__.pyc")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,10 +210,29 @@ def _module_of_wheel(manifest: Manifest, code: ModelCode, place: CodePlace) -> M
             f"this process holds another package {top!r} already; publish one of the two versions "
             "with an environment of its own"
         )
+    _require_in_wheel(wheel, code)
     if str(wheel) not in sys.path:
         # In front: the version's own package counts, not one of the same name beside it.
         sys.path.insert(0, str(wheel))
     return importlib.import_module(code.module)
+
+
+def _require_in_wheel(wheel: Path, code: ModelCode) -> None:
+    """Go on where the module is the wheel's: who allowed the wheel allowed none that is beside it.
+
+    Raises:
+        StoreError: it is not, or the file is no wheel.
+    """
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            names = set(archive.namelist())
+    except zipfile.BadZipFile as error:
+        raise StoreError(f"{code.source} is no wheel: {error}") from error
+    top, path = code.module.partition(".")[0], code.module.replace(".", "/")
+    # A folder without `__init__.py` would be joined with, or give way to, others of its name.
+    for one in (top, path):
+        if not any(f"{one}{end}" in names for end in _MODULE_ENDS):
+            raise StoreError(f"{code.source} has no package {one.replace('/', '.')!r}")
 
 
 def _kept_wheel(source: Path, entry: FileEntry, cache: Path) -> Path:

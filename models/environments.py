@@ -123,8 +123,10 @@ def build_locked(name: str, lock_file: Path, cache: Path) -> Path:
     if not is_intact(lock_file, entry):
         raise StoreError(f"{lock_file} is not the lock file of {name}")
     shutil.rmtree(folder, ignore_errors=True)
-    _run([sys.executable, "-m", "venv", str(folder)], "venv could not make the environment")
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--require-hashes"]
+    # `-P`: no file of the folder that we were started in takes the place of a module.
+    venv = [sys.executable, "-P", "-m", "venv", str(folder)]
+    _run(venv, "venv could not make the environment")
+    pip = [str(folder / "bin" / "python"), "-P", "-m", "pip", "install", "--require-hashes"]
     pip += ["--only-binary", ":all:", "--quiet", "--no-input", "--disable-pip-version-check"]
     _run([*pip, "-r", str(lock_file)], "pip could not install what the lock file names")
     (folder / _STAMP).write_bytes(orjson.dumps(_stamp_for(name)))

@@ -96,7 +96,8 @@ class Manifest:
             "files": {name: entry.sha256 for name, entry in self.files.items()},
             "runtime": self.runtime,
             "parameters": self.parameters,
-            "code": self.code_sha256,
+            # Not the digest that somebody wrote beside it.
+            "code": self.code_sha256 if self.code is None else self.code.sha256,
         }
         if self.environment:
             parts["environment"] = self.environment

@@ -5,14 +5,18 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 import pytest
 from support.fleet import draft_of, running_fleet, until
 from support.traps import Trap, forge_built
 
+from batchfleet import Client
 from batchfleet.models.drafting import Wishes, draft_of_file
 from batchfleet.models.importing import builtin_draft
+from batchfleet.models.store import Store
+from batchfleet.service.lifecycle import spawn
 from batchfleet.wire.deployment import VersionRecord
 
 PATIENCE_S = 60
@@ -203,3 +207,59 @@ def test_a_record_keeps_what_a_manifest_says():
     manifest = builtin_draft("device_stub")
     record = VersionRecord.from_wire(manifest.record().to_wire(), {})
     assert (record.signature, record.runtime) == (manifest.signature, manifest.runtime)
+
+
+@pytest.mark.slow
+def test_a_fleet_of_up_starts_no_program_either(trap, tmp_path, monkeypatch):
+    """X1, X2 (manifest): `up` deploys what the store holds."""
+    folder = tmp_path / "up"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    # A file that an own module's name would find in the folder that `up` was started in.
+    (folder / "redis.py").write_text(f"open({str(trap.mark)!r}, 'w').close()\n")
+    store = Store("store")
+    store.publish(replace(builtin_draft("noop"), environment=str(trap.folder)), {})
+    store.publish(builtin_draft("echo"), {})
+    program = Path(sys.executable).with_name("batchfleet")
+    with (tmp_path / "log").open("wb") as log:
+        process = spawn([program, "up", "--json"], stdout=subprocess.PIPE, stderr=log)
+    try:
+        facts = json.loads(process.stdout.readline())
+        children = psutil.Process(process.pid).children(recursive=True)
+        own = [" ".join(c.cmdline()) for c in children if c.pid != facts["pids"]["server"]]
+        assert not [line for line in own if "redis:" in line or "unix:" in line]
+        log = tmp_path / "log"
+        until(lambda: "must not run on this worker" in log.read_text(), "noop is refused")
+        assert not trap.was_sprung
+    finally:
+        process.terminate()
+        process.communicate(timeout=PATIENCE_S)
+
+
+@pytest.mark.slow
+def test_a_class_that_is_developed_sees_no_secret(tmp_path):
+    """X2: `dev FILE.py`; and no environment that the file alone names is run."""
+    trap = Trap(tmp_path / "environment", tmp_path / "sprung")
+    (tmp_path / "spy.py").write_text(SPY)
+    environ = {**os.environ, "BATCHFLEET_TENANT": "hidden", "MY_KEY": "mine"}
+    (tmp_path / "named.py").write_text(f"MANIFEST = {{'environment': '{trap.folder}'}}\n" + SPY)
+    command = [sys.executable, "-m", "batchfleet.ops", "dev", "--json"]
+    for name, told in (("spy.py", ""), ("named.py", "must not run on this worker")):
+        with (tmp_path / "log").open("wb") as log:
+            process = spawn(
+                [*command, name], cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=log
+            )
+        try:
+            facts = json.loads(process.stdout.readline())
+            if told:
+                said = (tmp_path / "log").read_text
+                until(lambda said=said, told=told: told in said(), "it is refused")
+                continue
+            with Client(facts["redis_url"], tenant="hidden") as client:
+                seen = repr(client.infer(facts["model"], "x").outputs)
+            assert "PATH" in seen
+            assert not [word for word in ("hidden", "MY_KEY", "redis:", "unix:") if word in seen]
+        finally:
+            process.terminate()
+            process.communicate(timeout=PATIENCE_S)
+    assert not trap.was_sprung

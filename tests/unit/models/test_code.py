@@ -197,6 +197,22 @@ def test_a_wheel_runs_from_a_copy_that_bears_its_digest(publish, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "class_path", ["ours_of_test:Shout", "ours_of_wheel.inner:Shout", "ours_of_wheel.none:Shout"]
+)
+def test_a_wheel_is_no_leave_for_what_is_installed_beside_it(
+    publish, tmp_path, installed, class_path
+):
+    """X12, X1 (wheel): a manifest that names an allowed wheel, and a module that is not in it."""
+    path, name = tmp_path / "a.whl", "ours_of_wheel-1-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr("ours_of_wheel/inner.py", SHOUT)
+    manifest, folder = publish(ModelCode(name, class_path), {name: path})
+    with pytest.raises(StoreError, match="has no package"):
+        load_class(manifest, place(folder, tmp_path))
+    assert not installed.exists()
+
+
+@pytest.mark.parametrize(
     ("source", "class_path", "reason"),
     [
         ("no-such-thing==1", "a:B", "pip install 'no-such-thing==1'"),
@@ -276,9 +292,12 @@ def test_an_operator_allows_a_distribution_by_its_name(publish, tmp_path, instal
         load_installed(publish, tmp_path, "ours_of_test:NoModel", rule)
 
 
-def test_what_a_distribution_is_called_is_part_of_the_lineage(publish):
+def test_which_class_is_named_is_part_of_the_lineage(publish):
+    """X1 (manifest): whatever digest of it is written beside it."""
     manifest, _ = publish(ModelCode("ours==1", "ours:Shout"), {})
-    assert manifest.lineage != replace(manifest, code_sha256="").lineage
+    assert manifest.lineage == replace(manifest, code_sha256="").lineage
+    for code in (ModelCode("ours==1", "ours:Other"), ModelCode("ours==2", "ours:Shout")):
+        assert manifest.lineage != replace(manifest, code=code).lineage
     with pytest.raises(StoreError, match="pip install ours"):
         check_allowed(CodeRule(), manifest, foreign="")
 
