@@ -4,7 +4,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from os import environ, getpid
+from os import getpid
 from random import Random
 
 import orjson
@@ -45,6 +45,16 @@ _JOIN_S = 5.0
 OnReady = Callable[[dict[str, object]], None]
 
 
+def devices_of(settings: Settings, environ: Mapping[str, str]) -> Devices:
+    """Device processes as the settings say; `environ` is our environment."""
+    allowed = device_environment(environ, settings.device_environment)
+    return Devices(
+        open_link=lambda python: DeviceLink(device_command(settings, python), environ=allowed),
+        environ=allowed,
+        reap=reap_orphans,
+    )
+
+
 class ConsumerProgram:
     """Runs workers until it is told to stop."""
 
@@ -55,16 +65,10 @@ class ConsumerProgram:
         clock: Clock,
         *,
         broker: Broker | None = None,
-        devices: Devices | None = None,
+        devices: Devices,
         faults: FaultPoints | None = None,
     ) -> None:
         """See `WorkerContext`; what is None is made as the settings say."""
-        devices = devices or Devices(
-            open_link=lambda python: DeviceLink(
-                device_command(settings, python), environ=_of_devices(settings)
-            ),
-            reap=reap_orphans,
-        )
         self._context = WorkerContext(
             settings=settings,
             events=events,
@@ -73,6 +77,7 @@ class ConsumerProgram:
             broker=broker or RedisBroker(settings.redis_url),
             open_link=devices.open_link,
             versions_apart=devices.versions_apart,
+            environ=devices.environ,
             reap=devices.reap,
             faults=faults or FaultPoints(),
         )
@@ -97,10 +102,6 @@ class ConsumerProgram:
                 on_ready = _ready_already
 
 
-def _of_devices(settings: Settings) -> dict[str, str]:
-    return device_environment(environ, settings.device_environment)
-
-
 def _ready_already(_: dict[str, object]) -> None:
     """A program says once that it is ready."""
 
@@ -113,8 +114,7 @@ class Keeper:
         self._context = worker.context
         self._on_ready: OnReady | None = on_ready
         self._lanes: dict[tuple[str, str], Lane] = {}
-        settings = self._context.settings
-        self._interpreters = Interpreters(settings, _of_devices(settings))
+        self._interpreters = Interpreters(self._context.settings, self._context.environ)
         self._intakes: dict[str, tuple[Thread, threading.Event]] = {}
         self._executor = worker.connect("keeper")
         self._steps = Steps(self._context.outage)

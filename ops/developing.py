@@ -256,7 +256,7 @@ class DevelopmentWorker:
             settings,
             around.events,
             around.clock,
-            devices=Devices(open_link=open_link, versions_apart=True),
+            devices=Devices(open_link=open_link, versions_apart=True, environ=surroundings),
         )
         self._failure: BaseException | None = None
         self._thread = guarded_thread("worker", self._run, self._fail)

@@ -1,7 +1,6 @@
 """A version tried without a fleet: out of the store, or straight from a `model.py`."""
 
 import base64
-import os
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -79,8 +78,10 @@ class Question:
     stage: str = "postprocess"
 
 
-def try_candidate(candidate: Candidate, question: Question, settings: Settings) -> Trial:
-    """Run one request through a version.
+def try_candidate(
+    candidate: Candidate, question: Question, settings: Settings, environ: Mapping[str, str]
+) -> Trial:
+    """Run one request through a version; `environ` is our environment, of which it gets little.
 
     Raises:
         CallerError: the inputs cannot be put on the wire.
@@ -105,8 +106,8 @@ def try_candidate(candidate: Candidate, question: Question, settings: Settings) 
         log_level=settings.log_level,
         log_format=settings.log_format,
     )
-    environ = device_environment(os.environ, settings.device_environment)
-    trial = _run_apart(job, _python_of(candidate, settings), environ)
+    allowed = device_environment(environ, settings.device_environment)
+    trial = _run_apart(job, _python_of(candidate, settings), allowed)
     if trial.refused:
         raise VersionRefusedError(trial.refused)
     if trial.error is not None:

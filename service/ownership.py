@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _LINKS_MAX = 40
+_FOLDERS_MAX = 200_000
 _ROOT = 0
 
 
@@ -44,25 +45,37 @@ def foreign_hand(paths: Iterable[Path]) -> str:
 def foreign_hand_within(folder: Path) -> str:
     """Why somebody else may have written a folder, or anything below it; or empty.
 
-    The rule is that of `foreign_hand`. A link is followed to what it leads to, and not below.
+    The rule is that of `foreign_hand`. Folders that links lead to are looked through as well; a
+    link that leads nowhere passes where nobody else could put something there.
     """
     if why := foreign_hand([folder]):
         return why
-    waiting, links = [folder], set[Path]()
+    waiting = [Path(os.path.realpath(folder))]
+    seen = set(waiting)
     try:
         while waiting:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    path = Path(entry.path)
-                    if why := _foreign_to_one(path, is_last=True):
-                        return why
-                    if entry.is_symlink():
-                        links.add(path)
-                    elif entry.is_dir(follow_symlinks=False):
-                        waiting.append(path)
+            if len(seen) > _FOLDERS_MAX:
+                return f"{folder} has over {_FOLDERS_MAX} folders"
+            for path in list(waiting.pop().iterdir()):
+                if why := _foreign_to_one(path, is_last=True) or _foreign_behind(path):
+                    return why
+                if path.is_dir() and (real := Path(os.path.realpath(path))) not in seen:
+                    seen.add(real)
+                    waiting.append(real)
     except OSError as error:
         return f"{error.filename} cannot be looked at: {error.strerror}"
-    return foreign_hand(links)
+    return ""
+
+
+def _foreign_behind(link: Path) -> str:
+    if not link.is_symlink():
+        return ""
+    for path, is_last in _steps(link):
+        if not os.path.lexists(path):
+            return _foreign_to_one(path.parent, is_last=True)
+        if why := _foreign_to_one(path, is_last):
+            return why
+    return ""
 
 
 def _steps(path: Path) -> Iterator[tuple[Path, bool]]:

@@ -20,6 +20,7 @@ from ..wire.errors import SettingsError
 from ..wire.names import RULE, is_name, shown
 from ..wire.numbers import Range, shown_value
 from ..wire.texts import safe_text
+from .code_terms import code_terms_fault, environment_terms_fault, variables_fault
 from .logs import LOG_FORMATS, LOG_LEVELS
 from .ownership import foreign_hand
 from .regular_files import read_regular
@@ -38,11 +39,6 @@ _REDIS_URL = re.compile(r"(rediss?://[^/\s]+|unix://[^/\s]*/)\S*")
 _DATABASE = re.compile(r"[0-9]{0,9}")
 PORT = Range(1, 65_535)
 _DEVICE = re.compile(r"cpu(:\d{1,4}(-\d{1,4})?)?|cuda:\d{1,3}")
-_CODE_TERM = r"(?:own|digest:[0-9a-f]{64}|dist:[A-Za-z0-9][A-Za-z0-9._-]{0,126})"
-_ALLOW_CODE = re.compile(rf"none|any|{_CODE_TERM}(?:,{_CODE_TERM})*")
-_ENVIRONMENT_TERM = r"(?:built|/[^,\x00-\x1f\x7f]{1,511})"
-_ALLOW_ENVIRONMENTS = re.compile(rf"none|{_ENVIRONMENT_TERM}(?:,{_ENVIRONMENT_TERM})*")
-_VARIABLE = re.compile(r"[A-Za-z_*?][A-Za-z0-9_*?]{0,127}")
 _PATTERN = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9*?._-]{0,127}")
 _PASSWORD = re.compile(r"(?<=://)([^:/@]*):.*@")
 _LOCAL_SCHEME = re.compile(r"(?:file|local):(?://)?")
@@ -93,23 +89,6 @@ def _patterns(value: str) -> str:
 
 def _anything(_: str) -> str:
     return ""
-
-
-def _allow_code(value: str) -> str:
-    fits = not value or _ALLOW_CODE.fullmatch(value)
-    if fits:
-        return ""
-    return "must be none, any, own, digest:<sha256>, dist:<name>, or several of the last three"
-
-
-def _allow_environments(value: str) -> str:
-    fits = not value or _ALLOW_ENVIRONMENTS.fullmatch(value)
-    return "" if fits else "must be none, built, an absolute path, or several of the last two"
-
-
-def _variables(value: str) -> str:
-    fits = not value or all(_VARIABLE.fullmatch(part.strip()) for part in value.split(","))
-    return "" if fits else "must be names separated by commas, with * and ? as wildcards"
 
 
 def _not_empty(value: str) -> str:
@@ -218,7 +197,7 @@ class Settings:
         "empty: own under `up`, none elsewhere",
         "consumer",
         "up",
-        rule=_allow_code,
+        rule=code_terms_fault,
     )
     allow_environments: str = _row(
         "",
@@ -226,14 +205,14 @@ class Settings:
         "cache), or paths of virtual environments; empty: built",
         "consumer",
         "up",
-        rule=_allow_environments,
+        rule=environment_terms_fault,
     )
     device_environment: str = _row(
         "",
         "variables that models may see besides the harmless ones, as 'AWS_*,MY_KEY'",
         "consumer",
         "up",
-        rule=_variables,
+        rule=variables_fault,
     )
     cache: str = _row(
         "",

@@ -55,7 +55,7 @@ def try_model(loaded: Loaded, *, source: str, stage: str, as_json: bool, **given
     inputs = read_inputs(texts, file)
     question = Question(inputs=inputs, parameters=given.pop("parameters"), stage=stage)
     with _candidate(loaded, source, given) as candidate:
-        trial = try_candidate(candidate, question, loaded.settings)
+        trial = try_candidate(candidate, question, loaded.settings, loaded.environ)
     if as_json:
         print_json(asdict(trial))
         return

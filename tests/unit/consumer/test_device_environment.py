@@ -10,7 +10,7 @@ from batchfleet.service.settings import SETTING_ROWS, Settings
 
 HARMLESS = {
     "PATH": "/bin",
-    "HOME": "/home/u",
+    "HOME": "/nowhere",
     "LANG": "C.UTF-8",
     "LC_ALL": "C",
     "TZ": "UTC",
