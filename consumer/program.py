@@ -128,6 +128,7 @@ class Keeper:
         self._loop = self._context.watchdog.watch("keeper", COMMAND_TIMEOUT_S)
         self._is_stranded = False  # it held requests of a version that cannot be loaded here
         self._has_looked = False  # at the deploy records
+        self._told_states: dict[tuple[str, str], dict[str, str]] = {}
 
     def run(self, stop: StopSignal) -> Outcome:
         """Keep the worker until it is stopped or fenced.
@@ -167,6 +168,7 @@ class Keeper:
         self._worker.watch_limits()
         self._give_back_stranded()
         self._rearrange()
+        self._tell_lanes()
         self._report_ready()
         self._context.watchdog.look()
         self._context.reap()
@@ -193,6 +195,13 @@ class Keeper:
                 self._worker.drop_lane(lane)
             elif lane.leaving:
                 self._lanes[pair] = self._worker.part(lane)
+
+    def _tell_lanes(self) -> None:
+        """Announce at once what is ready or refused now: whoever waits for it looks there."""
+        states = {pair: _lane_state(lane) for pair, lane in self._lanes.items()}
+        if states != self._told_states:
+            self._told_states = states
+            self._announce(self._records.known)
 
     @property
     def is_over(self) -> bool:
@@ -358,7 +367,8 @@ class Keeper:
         """Whether every lane is loaded or refused, and every model joined."""
         lanes = self._lanes.values()
         joined = self._worker.heart.models_joined == len({lane.model for lane in lanes})
-        return joined and self._has_looked and all(lane.ready or lane.refusal for lane in lanes)
+        is_told = joined and self._worker.heart.is_told
+        return is_told and self._has_looked and all(lane.ready or lane.refusal for lane in lanes)
 
 
 def _lane_state(lane: Lane) -> dict[str, str]:
