@@ -78,7 +78,8 @@ def show(loaded: Loaded, *, name: str, as_json: bool) -> None:
 
 
 def _find(loaded: Loaded, name: str) -> tuple[Store, Manifest]:
-    store = Store(loaded.settings.store)
+    cache = loaded.settings.cache
+    store = Store(loaded.settings.store, Path(cache) if cache else None)
     return store, find_version(store, name)
 
 
