@@ -40,6 +40,8 @@ from .suspects import Suspects
 _CREDIT_BYTES = 32 * 1024 * 1024
 # Bytes of inputs held; beyond it, nothing is taken, however few rows they are.
 _HELD_BYTES = 64 * 1024 * 1024
+# After the last version is loaded anew, suspects wait for so long: enough to serve what has waited.
+_OTHERS_FIRST_MS = 250
 _SMOOTH = 0.1
 # What a batch counts for at least, so that lanes with free models still take turns.
 _TURN_MS = 0.01
@@ -61,6 +63,7 @@ class Core:
         self.unsettled_rows = 0  # ended, but the server would not take the answer yet
         self.progress_ms = 0.0  # when the device process last ended, or began, something
         self.suspects = Suspects()
+        self._others_until_ms = 0.0  # suspects wait until then
         self.queue = DeviceQueue()
         self.is_greeted = False  # the device process has said its first word
         self._in_credit = 0
@@ -208,7 +211,7 @@ class Core:
         self.look_again_ms = None
         if not self.device_up or now_ms > self.fresh_until_ms:
             return []
-        if self.suspects:
+        if self._are_suspects_next(now_ms):
             return self._plan_suspects(now_ms)
         if self.running is not None:
             return self._prepare_ahead(now_ms)
@@ -219,6 +222,22 @@ class Core:
         run = self._start_prepared(now_ms)
         return prepares if run is None else [run, *prepares]
 
+    def _are_suspects_next(self, now_ms: float) -> bool:
+        """Whether nothing but suspects goes to the device process now.
+
+        After a loss all else that waits comes first, for a moment: the culprit among them may end
+        the process again, and others must not wait for both. A version that crashes while it loads
+        must not take suspects along.
+        """
+        if not self.suspects or self.suspects.is_inside:
+            return bool(self.suspects)
+        if self.unloaded_lanes() or any(lane.leaving for lane in self.lanes.values()):
+            return False
+        if now_ms < self._others_until_ms:
+            self.look_again_ms = self._others_until_ms
+            return False
+        return True
+
     def _plan_suspects(self, now_ms: float) -> list[Message]:
         """Run suspects group by group, with nothing else in the device process.
 
@@ -227,8 +246,6 @@ class Core:
         second run for the rest of it would be one run more.
         """
         if not self.suspects.is_inside and not self.count_inside():
-            if self.unloaded_lanes() or any(lane.leaving for lane in self.lanes.values()):
-                return []  # a version that crashes while it loads must not take them along
             group = self.suspects.admit()
             return self._prepare(group[0].lane, group, now_ms)
         if self.suspects.is_inside and any(lane.preparing for lane in self.lanes.values()):
@@ -255,7 +272,7 @@ class Core:
             return None
         lane = min(lanes, key=lambda lane: lane.virtual_ms)
         limits = lane.record.limits
-        if not self.suspects:
+        if not self._are_suspects_next(now_ms):
             company = Company(lane.preparing, lane.rate)
             wait_ms = linger_ms(lane.rows, now_ms, limits, lane.cost, company)
             if wait_ms > 0:
@@ -345,6 +362,8 @@ class Core:
         lane = self.lanes.get(message.lane)
         if lane is None:
             return
+        if self.suspects:
+            self._others_until_ms = now_ms + _OTHERS_FIRST_MS
         if isinstance(message, Refused):
             lane.refusal = message.message
             return

@@ -184,6 +184,24 @@ def test_after_a_lost_device_the_suspects_run_alone_and_only_the_culprit_fails()
     assert [item.request for item in run.items] == [4]
 
 
+def test_what_waited_comes_before_the_suspects_where_versions_are_loaded_anew():
+    """Or it would wait for both ends of the process that a culprit costs."""
+    bench = Bench()
+    bench.take(entry("culprit"))
+    bench.plan()
+    bench.take(entry("waits"))
+    bench.core.lose_device(POISON, "segv")
+    bench.core.device_up = True
+    bench.core.receive(Ready(bench.lane.number, [], "l" * 16, 0, 1.0), 1000.0)
+    (run,) = bench.plan(1000.0)
+    assert [item.request for item in run.items] == [2]
+    bench.done(run, answered(2), prepared=[prepared_item(2, [1])])
+    assert bench.plan(1249.0) == []
+    assert bench.core.look_again_ms == 1250.0
+    (alone,) = bench.plan(1250.0)
+    assert [item.request for item in alone.items] == [1]
+
+
 def recovered(name, attempt, *, inside=True):
     return RecoveredEntry(PLACE, entry(name), attempt, inside)
 
