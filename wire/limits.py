@@ -34,6 +34,9 @@ COPY_IN_SERVER_BYTES = 16 * 1024
 ROWS_MAX = 2048
 NESTING_MAX = 32
 ELEMENTS_MAX = 4_000_000
+# In one body, beside numbers: an image of 224 × 224 as nested lists has 50,401 of them.
+LISTS_MAX = 65_536
+TEXTS_MAX = 150_000
 
 # Times.
 TIMEOUT_MS_DEFAULT = 60_000
