@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from ..wire import limits
 from ..wire.keys import INGRESS_GROUP
 from .commands import Command, as_is, call, plain
-from .requests import Fields
+from .requests import HEAD_FIELD_BYTES_MAX, HEAD_FIELDS_MAX, Fields
 
 _LAST_ID = "18446744073709551615-0"
 _REREAD_BYTES_MAX = 4 * 1024 * 1024
@@ -54,8 +54,8 @@ def reread_ingress(stream: str, router: str, after: str, count: int) -> Command[
     At most `count` and a few megabytes of them, but one at least where there is one.
     """
     args = (
-        router, after, count, limits.ENTRY_BYTES_MAX, _REREAD_BYTES_MAX, limits.HEAD_FIELDS_MAX,
-        limits.HEAD_FIELD_BYTES_MAX,
+        router, after, count, limits.ENTRY_BYTES_MAX, _REREAD_BYTES_MAX, HEAD_FIELDS_MAX,
+        HEAD_FIELD_BYTES_MAX,
     )  # fmt: skip
     return call("reread", [stream], args, _read_pending)
 

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..wire.keys import WORK_GROUP, ModelKeys
-from ..wire.limits import HEAD_FIELD_BYTES_MAX, HEAD_FIELDS_MAX
 from .commands import Command, call, plain
-from .requests import Entry, read_entries
+from .requests import HEAD_FIELD_BYTES_MAX, HEAD_FIELDS_MAX, Entry, read_entries
 
 _HEAD = (HEAD_FIELDS_MAX, HEAD_FIELD_BYTES_MAX)
 

@@ -124,6 +124,9 @@ def forget_blob(keys: ModelKeys, tenant: str, request_id: str) -> Command[int]:
     return plain(int, "UNLINK", keys.blob(tenant, request_id))
 
 
+# What lists and refusals show of an entry: so many fields, and none that is longer.
+HEAD_FIELDS_MAX = 100
+HEAD_FIELD_BYTES_MAX = 16 * 1024
 # One read of new entries; where they are larger, they are read again in portions.
 READ_BYTES_MAX = 32 * 1024 * 1024
 

@@ -25,9 +25,6 @@ INPUT_PREFIXES_MAX = 32
 INPUTS_BYTES_MAX = 16 * 1024 * 1024
 # All fields of an entry together. A larger one is refused without being read.
 ENTRY_BYTES_MAX = 17 * 1024 * 1024
-# What lists and refusals show of an entry: so many fields, and none that is longer.
-HEAD_FIELDS_MAX = 100
-HEAD_FIELD_BYTES_MAX = 16 * 1024
 OUTPUTS_BYTES_MAX = 64 * 1024 * 1024
 INLINE_BYTES_DEFAULT = 64 * 1024
 COPY_IN_SERVER_BYTES = 16 * 1024

@@ -9,7 +9,8 @@ from batchfleet.broker.memory.executors import MemoryBroker
 from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.router.pump import Pump, PumpStep
 from batchfleet.service.clock import ManualClock
-from batchfleet.wire.limits import ENTRY_BYTES_MAX, HEAD_FIELD_BYTES_MAX, HEAD_FIELDS_MAX
+from batchfleet.broker.requests import HEAD_FIELD_BYTES_MAX, HEAD_FIELDS_MAX
+from batchfleet.wire.limits import ENTRY_BYTES_MAX
 from batchfleet.wire.reply import decode_reply
 
 from .test_pump import Desk
