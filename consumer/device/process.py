@@ -51,6 +51,7 @@ from .lanes import Lane, OpenRequest, RequestBook, RowInHand, take_all
 from .loading import Opener, load_lane, refusal, settle_memory
 from .preparing import prepare_all
 from .running import batch_of, keep_output, run_batch
+from .telling import KindLogger
 from .turns import Turns
 
 SIDE_THREADS = 2
@@ -87,6 +88,7 @@ class DeviceProcess:
         self._open_files = open_files
         self._clock = clock
         self._logger = logger
+        self._faults = KindLogger(logger, clock)
         self._book = RequestBook()
         self._turns = Turns(self._receive, channel.wake)
         self._side = Crew("side", SIDE_THREADS, crashed)
@@ -201,6 +203,8 @@ class DeviceProcess:
         if now_ms < self._memory_next_ms:
             return
         self._memory_next_ms = now_ms + MEMORY_EVERY_MS
+        for told in (self._faults, *(lane.logger for lane in list(self._lanes.values()))):
+            told.tell_counts()
         resident = resident_bytes()
         if abs(resident - self._memory_said) > MEMORY_STEP_BYTES:
             self._memory_said = resident
@@ -333,7 +337,7 @@ class DeviceProcess:
                 inputs = self._fetcher.fetch(item.inputs.decode(), lane.record.limits)
                 item = item._replace(inputs=inputs)
         except BaseException as error:  # noqa: BLE001  one request is no reason to end the others
-            failed = request_error(error, "fetch", self._logger)
+            failed = request_error(error, "fetch", self._faults)
             if self._book.drop((item.request,)):
                 self._send_prepared([], [failure_of(item.request, failed)])
             return
