@@ -82,11 +82,11 @@ class FaultLog:
 
     def note_refusal(self, error: BaseException) -> None:
         """Log where `preprocess` raised a `ValueError`, which may be a bug as well as a refusal."""
-        self._logger.debug("row_refused", exc_info=with_own_frames(error))
         for place, count in self._refusals.summary().items():
             self._logger.warning("rows_refused", at=place, count=count)
         place = place_of(error)
         if self._refusals.admit(place):
+            self._logger.debug("row_refused", exc_info=with_own_frames(error))
             self._logger.warning("rows_refused", at=place, error_type=kind_name(error), count=1)
 
 
@@ -125,7 +125,7 @@ def model_error(error: BaseException, stage: str, logger: Any) -> RequestError:
     if is_kind(error, BdbQuit):
         logger.warning("debugger_quit", stage=stage, reason=describe(error))
         return RequestError.of(ErrorKind.MODEL_ERROR, describe(error))
-    logger.error("model_raised", stage=stage, exc_info=with_own_frames(error))
+    logger.error("model_raised", stage=stage, exc_info=error)
     if is_memory_error(error):
         return RequestError.of(ErrorKind.DEVICE_MEMORY, f"out of memory in {stage}")
     return RequestError.of(ErrorKind.MODEL_ERROR, describe(error))

@@ -3,7 +3,7 @@
 from types import TracebackType
 from typing import Any
 
-from ...models.traces import trace_of
+from ...models.traces import trace_of, with_own_frames
 from ...service.clock import Clock
 from ...service.logs import OncePerKind
 from ...wire.texts import kind_name, safe_text
@@ -23,12 +23,12 @@ class KindLogger:
     def error(self, event: str, **fields: Any) -> None:
         """A fault that a request ended in."""
         if self._is_new(event, fields):
-            self._logger.error(event, **fields)
+            self._logger.error(event, **_shown(fields))
 
     def warning(self, event: str, **fields: Any) -> None:
         """A fault that no request may have ended in."""
         if self._is_new(event, fields):
-            self._logger.warning(event, **fields)
+            self._logger.warning(event, **_shown(fields))
 
     def critical(self, event: str, **fields: Any) -> None:
         """What ends the process is told each time."""
@@ -43,6 +43,12 @@ class KindLogger:
     def _is_new(self, event: str, fields: dict[str, Any]) -> bool:
         self.tell_counts()
         return self._told.admit(" ".join((event, *_kind_of(fields))))
+
+
+def _shown(fields: dict[str, Any]) -> dict[str, Any]:
+    # Only here, since it costs more than to answer the request.
+    error = fields.get("exc_info")
+    return fields if error is None else {**fields, "exc_info": with_own_frames(error)}
 
 
 def _kind_of(fields: dict[str, Any]) -> list[str]:
