@@ -20,6 +20,7 @@ from ..wire.errors import SettingsError
 from ..wire.names import RULE, is_name, shown
 from ..wire.numbers import Range, shown_value
 from ..wire.texts import safe_text
+from .code_terms import code_terms_fault, environment_terms_fault, variables_fault
 from .logs import LOG_FORMATS, LOG_LEVELS
 from .ownership import foreign_hand
 from .regular_files import read_regular
@@ -38,7 +39,6 @@ _REDIS_URL = re.compile(r"(rediss?://[^/\s]+|unix://[^/\s]*/)\S*")
 _DATABASE = re.compile(r"[0-9]{0,9}")
 PORT = Range(1, 65_535)
 _DEVICE = re.compile(r"cpu(:\d{1,4}(-\d{1,4})?)?|cuda:\d{1,3}")
-_ALLOW_CODE = re.compile(r"none|any|(?:own|digest:[0-9a-f]{64})(?:,(?:own|digest:[0-9a-f]{64}))*")
 _PATTERN = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9*?._-]{0,127}")
 _PASSWORD = re.compile(r"(?<=://)([^:/@]*):.*@")
 _LOCAL_SCHEME = re.compile(r"(?:file|local):(?://)?")
@@ -89,11 +89,6 @@ def _patterns(value: str) -> str:
 
 def _anything(_: str) -> str:
     return ""
-
-
-def _allow_code(value: str) -> str:
-    fits = not value or _ALLOW_CODE.fullmatch(value)
-    return "" if fits else "must be none, any, own, digest:<sha256>, or several of the last two"
 
 
 def _not_empty(value: str) -> str:
@@ -198,10 +193,26 @@ class Settings:
     allow_code: str = _row(
         "",
         "whose code out of the store a worker runs: none, own (local files that nobody else may "
-        "write), digest:<sha256>,…, or any; empty: own under `up`, none elsewhere",
+        "write), digest:<sha256>,…, dist:<name>,… (all of an installed distribution), or any; "
+        "empty: own under `up`, none elsewhere",
         "consumer",
         "up",
-        rule=_allow_code,
+        rule=code_terms_fault,
+    )
+    allow_environments: str = _row(
+        "",
+        "Python environments that a worker runs: none, built (by `models environment build` in its "
+        "cache), or paths of virtual environments; empty: built",
+        "consumer",
+        "up",
+        rule=environment_terms_fault,
+    )
+    device_environment: str = _row(
+        "",
+        "variables that models may see besides the harmless ones, as 'AWS_*,MY_KEY'",
+        "consumer",
+        "up",
+        rule=variables_fault,
     )
     cache: str = _row(
         "",

@@ -17,6 +17,8 @@ from ...wire.numbers import Range, shown_value
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 LOGS = ("log_level", "log_format")
+# Which programs and variables a model's code meets.
+ENVIRONMENTS = ("allow_environments", "device_environment")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
