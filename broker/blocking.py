@@ -8,6 +8,7 @@ a look at each of the dozens of arguments of a batch, and at each answer.
 import select
 import socket
 from collections.abc import Sequence
+from math import inf
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -20,6 +21,7 @@ from .connections import blocking_connection, introduction
 from .errors import (
     MovedError,
     NoScriptError,
+    OverlongAnswerError,
     RefusedError,
     UnreachableError,
     named,
@@ -54,10 +56,11 @@ class BlockingExecutor:
         Raises:
             UnreachableError: no answer.
             RefusedError: the server answered with an error.
+            OverlongAnswerError: the answer is over the command's `bytes_max`.
             SettingsError: the command may wait in the server for longer than the connection does.
         """
         require_patience(command, self._timeout_s)
-        raw = self._exchange([command.parts])[0]
+        raw = self._exchange([command.parts], command.bytes_max)[0]
         if command.script is not None and isinstance(raw, NoScriptError):
             loaded = self._exchange([("SCRIPT", "LOAD", command.script.source)])[0]
             if isinstance(loaded, RefusedError):
@@ -99,14 +102,20 @@ class BlockingExecutor:
                 raise result
         return results
 
-    def _exchange(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        """Send commands and return the raw answers; an error of the server is a `RefusedError`."""
+    def _exchange(self, commands: Sequence[Sequence[Any]], bytes_max: int = 0) -> list[Any]:
+        """Send commands and return the raw answers; an error of the server is a `RefusedError`.
+
+        Where `bytes_max` is not 0, no more is read of them all.
+        """
         packed = b"".join([hiredis.pack_command(tuple(parts)) for parts in commands])
         try:
             link = self._link
             if link is None or link.was_cut:
                 link = self._open()
-            answers = link.exchange(packed, len(commands))
+            answers = link.exchange(packed, len(commands), bytes_max or inf)
+        except OverlongAnswerError:
+            self.close()
+            raise
         except (redis.RedisError, hiredis.HiredisError, OSError) as error:
             self.close()
             if isinstance(error, hiredis.HiredisError):
@@ -148,6 +157,7 @@ class _Link:
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._parser = hiredis.Reader(notEnoughData=_MORE_NEEDED, replyError=refused)
+        self._bytes_read = 0  # of the present exchange
 
     @property
     def was_cut(self) -> bool:
@@ -160,20 +170,25 @@ class _Link:
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(0))
 
-    def exchange(self, packed: bytes, count: int) -> list[Any]:
+    def exchange(self, packed: bytes, count: int, bytes_max: float = inf) -> list[Any]:
         """Send packed commands and wait for their answers.
 
         Raises:
+            OverlongAnswerError: they are over `bytes_max`; the connection is of no more use.
             OSError: the connection broke, or said nothing for too long.
             hiredis.HiredisError: what came is no answer.
         """
         self._socket.sendall(packed)
-        return [self._next_answer() for _ in range(count)]
+        self._bytes_read = 0
+        return [self._next_answer(bytes_max) for _ in range(count)]
 
-    def _next_answer(self) -> Any:
+    def _next_answer(self, bytes_max: float) -> Any:
         while (answer := self._parser.gets()) is _MORE_NEEDED:
             chunk = self._socket.recv(_READ_BYTES)
             if not chunk:
                 raise ConnectionResetError("the server closed the connection")
+            self._bytes_read += len(chunk)
+            if self._bytes_read > bytes_max:
+                raise OverlongAnswerError(int(bytes_max))
             self._parser.feed(chunk)
         return answer

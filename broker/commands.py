@@ -48,12 +48,14 @@ class Command(Generic[T]):
 
     `script` is set where the command runs one, so that an executor can load it when the server
     says that it does not know it. `block_s` is how long the server may wait before it answers.
+    `bytes_max`, where it is set, is how much of an answer is read: a longer one is broken off.
     """
 
     parts: Sequence[Part]
     read: Callable[[Any], T]
     script: Script | None = field(default=None)
     block_s: float = 0.0
+    bytes_max: int = 0
 
 
 def call(
@@ -69,9 +71,11 @@ def plain(read: Callable[[Any], T], *parts: Part) -> Command[T]:
     return Command(parts, read)
 
 
-def waiting_command(read: Callable[[Any], T], block_s: float, *parts: Part) -> Command[T]:
+def waiting_command(
+    read: Callable[[Any], T], block_s: float, *parts: Part, bytes_max: int = 0
+) -> Command[T]:
     """A command that the server may answer up to `block_s` late."""
-    return Command(parts, read, block_s=block_s)
+    return Command(parts, read, block_s=block_s, bytes_max=bytes_max)
 
 
 def as_is(raw: Any) -> Any:

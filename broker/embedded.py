@@ -19,11 +19,14 @@ import redis
 from ..service.clock import Clock, SystemClock
 from ..service.lifecycle import spawn
 from ..wire.errors import ServerError
+from ..wire.limits import OUTPUTS_BYTES_MAX
 
 _START_TIMEOUT_MS = 10_000
 _POLL_S = 0.01
 # Blocking commands time out on a tick of the server: at the default of 10 a second, late by 100 ms.
 _TICKS_PER_SECOND = 100
+# One value that a command brings: no part of the fleet sends more than outputs may have.
+_BULK_BYTES_MAX = OUTPUTS_BYTES_MAX + 1024 * 1024
 _SOCKET = "server.sock"
 # What a system takes as the path of a socket: 107 bytes on Linux, 103 elsewhere.
 _SOCKET_PATH_BYTES_MAX = 103
@@ -199,6 +202,7 @@ class EmbeddedServer:
             *("--dir", str(self.folder), "--save", "", "--hz", str(_TICKS_PER_SECOND)),
             *("--appendonly", "yes" if options.append_only else "no"),
             *("--maxmemory-policy", "noeviction", "--daemonize", "no"),
+            *("--proto-max-bulk-len", str(_BULK_BYTES_MAX)),
         ]
 
     def _wait_until_ready(self) -> None:

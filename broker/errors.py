@@ -2,6 +2,7 @@
 
 ServerError
 ├── UnreachableError        no connection, or it broke: the outcome is unknown, ask again by id
+├── OverlongAnswerError     the answer was longer than allowed, and is not read: ask for portions
 ├── RefusedError            the server answered with an error; `code` is its first word
 │   ├── FencedError         the worker is not among the living: start over as another
 │   ├── StaleRecordError    it was sent by an old deploy record: read that again
@@ -30,6 +31,16 @@ class UnreachableError(ServerError):
     """No connection, or it broke before the answer came: the outcome is unknown."""
 
     remedy = Remedy.WAIT
+
+
+class OverlongAnswerError(ServerError):
+    """The server did what it was asked to; its answer is too long to be read, and was thrown away.
+
+    Whoever sets `Command.bytes_max` asks again, for less.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__(f"the server's answer is over {bytes_max} bytes")
 
 
 class RefusedError(ServerError):

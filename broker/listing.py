@@ -5,7 +5,9 @@ from typing import Any, NamedTuple
 
 from ..wire.keys import WORK_GROUP, ModelKeys
 from .commands import Command, call, plain
-from .requests import Entry, read_entries
+from .requests import HEAD_FIELD_BYTES_MAX, HEAD_FIELDS_MAX, Entry, read_entries
+
+_HEAD = (HEAD_FIELDS_MAX, HEAD_FIELD_BYTES_MAX)
 
 
 def open_members(keys: ModelKeys, start: int, count: int) -> Command[list[tuple[str, float]]]:
@@ -19,12 +21,12 @@ def _read_scores(raw: Sequence[bytes]) -> list[tuple[str, float]]:
 
 def heads(stream: str, start: str, count: int) -> Command[list[Entry]]:
     """Entries of a stream from id `start` on, the oldest first; their `inputs` are left empty."""
-    return call("heads", [stream], ["XRANGE", start, "+", count], read_entries)
+    return call("heads", [stream], ["XRANGE", start, "+", count, *_HEAD], read_entries)
 
 
 def latest_heads(stream: str, before: str, count: int) -> Command[list[Entry]]:
     """The same from id `before` (`+` = the newest, `(id` = older) back, the newest first."""
-    return call("heads", [stream], ["XREVRANGE", before, "-", count], read_entries)
+    return call("heads", [stream], ["XREVRANGE", before, "-", count, *_HEAD], read_entries)
 
 
 class Taken(NamedTuple):

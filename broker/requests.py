@@ -124,26 +124,28 @@ def forget_blob(keys: ModelKeys, tenant: str, request_id: str) -> Command[int]:
     return plain(int, "UNLINK", keys.blob(tenant, request_id))
 
 
+# What lists and refusals show of an entry: so many fields, and none that is longer.
+HEAD_FIELDS_MAX = 100
+HEAD_FIELD_BYTES_MAX = 16 * 1024
+# One read of new entries; where they are larger, they are read again in portions.
+READ_BYTES_MAX = 32 * 1024 * 1024
+
+
 def read_ingress(
     streams: Sequence[str], router: str, count: int, block_ms: int
 ) -> Command[list[tuple[str, list[Entry]]]]:
     """Read new entries of ingress streams, waiting up to `block_ms`.
 
     `count` is per stream. A field list is None where the entry was deleted meanwhile.
+
+    Raises (when run):
+        OverlongAnswerError: they are too large to be read at once; `reread_ingress` has them.
     """
     group: tuple[Part, ...] = ("GROUP", INGRESS_GROUP, router, "COUNT", count)
     block: tuple[Part, ...] = ("BLOCK", block_ms) if block_ms > 0 else ()
     news = [">"] * len(streams)
     parts = ("XREADGROUP", *group, *block, "STREAMS", *streams, *news)
-    return waiting_command(_read_streams, block_ms / 1000, *parts)
-
-
-def reread_ingress(
-    stream: str, router: str, after: str, count: int
-) -> Command[list[tuple[str, list[Entry]]]]:
-    """Entries after id `after` that this router has read before and not ended."""
-    group: tuple[Part, ...] = ("GROUP", INGRESS_GROUP, router, "COUNT", count)
-    return plain(_read_streams, "XREADGROUP", *group, "STREAMS", stream, after)
+    return waiting_command(_read_streams, block_ms / 1000, *parts, bytes_max=READ_BYTES_MAX)
 
 
 def drop_ingress(stream: str, entry_ids: Sequence[bytes]) -> list[Command[Any]]:

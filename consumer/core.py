@@ -17,7 +17,13 @@ from .batcher import Company, WaitingRow, choose_batch, linger_ms
 from .cost import CostCurve
 from .device_queue import DeviceQueue
 from .held import Ended, Held, Lane, Phase, Placement, RecoveredEntry, RunningBatch
-from .overrun import Overrun, overrun_beside, overrun_of_batch, overrun_of_load
+from .overrun import (
+    Overrun,
+    overrun_beside,
+    overrun_of_batch,
+    overrun_of_load,
+    overrun_of_one,
+)
 from .protocol import (
     Answer,
     Answers,
@@ -327,8 +333,10 @@ class Core:
         if not any(lane.preparing for lane in self.lanes.values()):
             self.progress_ms = max(self.progress_ms, now_ms)
         preparing = Phase.PREPARING
+        by_ms = now_ms + dispatch.preparing_ms(self.lanes.values())
         for held in requests:
-            held.phase = preparing
+            by_ms += dispatch.allowed_ms(held)
+            held.phase, held.prepare_by_ms = preparing, by_ms
             self._in_credit += len(held.entry.inputs)
         lane.preparing += len(requests)
 
@@ -359,6 +367,8 @@ class Core:
         self.queue.end_load(message.lane, now_ms)
         if self.running is not None:  # it waited behind the load, whose time is not its own
             self.running = replace(self.running, started_ms=now_ms)
+        for held in self.held.values():  # it may have kept them waiting as well
+            held.prepare_by_ms = max(held.prepare_by_ms, now_ms + dispatch.allowed_ms(held))
         lane = self.lanes.get(message.lane)
         if lane is None:
             return
@@ -499,8 +509,10 @@ class Core:
         if loading is not None:
             return overrun_of_load(loading, now_ms - self.queue.since_ms)
         if self.running is not None:
-            return overrun_of_batch(self.running, now_ms)
-        return overrun_beside(self.held.values(), now_ms - self.progress_ms)
+            found = overrun_of_batch(self.running, now_ms)
+        else:
+            found = overrun_beside(self.held.values(), now_ms - self.progress_ms)
+        return found or overrun_of_one(self.held.values(), now_ms, self._on_device)
 
     def unloaded_lanes(self) -> list[Lane]:
         """Lanes that are still to be loaded, or are being loaded."""

@@ -1,6 +1,6 @@
 """How requests of one lane go to the device process: in which message, which together. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from .batcher import WaitingRow
@@ -57,6 +57,19 @@ def direct_release(lane: Lane, requests: Sequence[Held]) -> str:
     """Why a batch of unprepared requests ends where it does."""
     full = sum(held.entry.rows for held in requests) >= lane.record.limits.max_batch_size
     return "full" if full else "idle"
+
+
+def allowed_ms(held: Held) -> float:
+    """How long the device process may take to prepare a request, fetching it included."""
+    allowed = held.lane.record.limits.preprocess_ms
+    return 2 * allowed if held.is_elsewhere else allowed
+
+
+def preparing_ms(lanes: Iterable[Lane]) -> float:
+    """How long what is being prepared may take, one after the other."""
+    return sum(
+        lane.preparing * lane.record.limits.preprocess_ms for lane in lanes if lane.preparing
+    )
 
 
 def prepare_messages(lane: Lane, requests: Sequence[Held]) -> list[Message]:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from typing import NamedTuple
 
 from ..wire.deployment import VersionRecord
@@ -50,6 +51,7 @@ class Held:
     kinds: Sequence[int] = ()
     rows_left: int = 0
     started_ms: float = 0.0
+    prepare_by_ms: float = inf  # while it is being prepared: when that has taken too long
     preprocess_ms: float = 0.0
     predict_ms: float = 0.0
     device_ms: float = 0.0

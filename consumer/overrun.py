@@ -4,7 +4,7 @@ A version is loaded on the device thread, so while one is, everything else waits
 the load is timed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from .held import Held, Lane, Phase, RunningBatch
@@ -37,4 +37,18 @@ def overrun_beside(requests: Iterable[Held], silent_ms: float) -> Overrun | None
             return Overrun("preprocess", held.lane)
         if held.is_finishing and silent_ms > limits.postprocess_ms:
             return Overrun("postprocess", held.lane)
+    return None
+
+
+def overrun_of_one(
+    requests: Iterable[Held], now_ms: float, on_device: Collection[int]
+) -> Overrun | None:
+    """`preprocess`, where one takes too long by itself, however much comes of the others.
+
+    It has the time of all that were being prepared when it was sent, since it may wait for them.
+    """
+    for held in requests:
+        is_late = held.phase is Phase.PREPARING and now_ms > held.prepare_by_ms
+        if is_late and held.number not in on_device:
+            return Overrun("preprocess", held.lane)
     return None

@@ -6,14 +6,19 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 
 from ..broker import claiming, fleet, requests
-from ..broker.errors import NoGroupError, StaleRecordError, UnusableKeyError
+from ..broker.errors import (
+    NoGroupError,
+    OverlongAnswerError,
+    StaleRecordError,
+    UnusableKeyError,
+)
 from ..broker.interface import Executor
 from ..broker.requests import Accepted, AcceptItem, Entry
 from ..service.fault_points import FaultPoints
 from ..wire.codec import JSON
 from ..wire.errors import ErrorBody, ErrorKind, ServerError
 from ..wire.keys import ModelKeys
-from ..wire.limits import ACCEPT_ITEMS_MAX
+from ..wire.limits import ACCEPT_ITEMS_MAX, ENTRY_BYTES_MAX
 from ..wire.reply import Envelope
 from ..wire.request import cancelled_id, find_id
 from .admission import Situation, admit, envelope_of, refuse
@@ -98,10 +103,12 @@ class PumpStep:
         if len(entries) > 1:
             return all(self.handle(tenant, [entry]) for entry in entries)
         self._desk.failed(error)
-        return all(self._pass_over(tenant, entry_id, flat or ()) for entry_id, flat in entries)
+        return all(self._end(tenant, entry_id, flat or (), _INTERNAL) for entry_id, flat in entries)
 
-    def _pass_over(self, tenant: str, entry_id: bytes, flat: Sequence[bytes]) -> bool:
-        """Answer an entry `internal` by as little code as can be, and end it."""
+    def _end(
+        self, tenant: str, entry_id: bytes, flat: Sequence[bytes], error: ErrorBody, kind: str = ""
+    ) -> bool:
+        """Answer an entry by as little code as can be, and end it; told as `kind` if nobody can."""
         situation = self._desk.situation()
         if situation is None:
             return False
@@ -109,9 +116,13 @@ class PumpStep:
         request_id = None if b"cancel" in flat else find_id(flat)
         if request_id is None:
             self._executor.run_all(requests.drop_ingress(stream, [entry_id]))
+            if kind:
+                self._desk.dropped(kind, 1)
             return True
         envelope = Envelope(id=request_id, tenant=tenant, accept=JSON, model=self._keys.model)
-        item = refuse(entry_id, envelope, _INTERNAL)
+        if kind:  # nothing is wrong with us
+            envelope = envelope_of(request_id, tenant, self._keys.model, flat)
+        item = refuse(entry_id, envelope, error)
         stamp = situation.model.deployment.stamp
         try:
             self._executor.run(requests.accept(self._keys, stream, stamp, 0, [item]))
@@ -119,6 +130,13 @@ class PumpStep:
             self._desk.refresh()  # the next pass finds it pending
             return False
         return True
+
+    def refuse_large(self, tenant: str, entries: Sequence[Entry]) -> bool:
+        """Answer `too_large` to entries of which only heads were read; returns as `handle`."""
+        return all(
+            self._end(tenant, entry_id, flat or (), _TOO_LARGE, "too_large")
+            for entry_id, flat in entries
+        )
 
     def _cancel(self, tenant: str, entries: Sequence[Entry]) -> bool:
         """Answer `cancelled` for what is open; an id that is not leaves no trace."""
@@ -231,6 +249,7 @@ def _stale_among(items: Sequence[AcceptItem], outcomes: Sequence[Accepted]) -> s
 
 
 _INTERNAL = ErrorBody(ErrorKind.INTERNAL, "the router failed on this request", retry_after_ms=1000)
+_TOO_LARGE = ErrorBody(ErrorKind.TOO_LARGE, f"the entry is over {ENTRY_BYTES_MAX} bytes")
 _REFUSALS = {
     Accepted.BUSY: (ErrorKind.BUSY, "the backlog is full"),
     Accepted.LATE: (ErrorKind.DEADLINE_EXCEEDED, "the deadline had passed before it was accepted"),
@@ -280,6 +299,10 @@ class Pump:
                 self._unfinished = False
                 self._handle_pending(streams)
             return self._handle(self._read(streams))
+        except OverlongAnswerError:
+            self._unfinished = True  # what was read is pending, and is read again in portions
+            self._entry_bytes = _READ_BYTES
+            return 0
         except (NoGroupError, UnusableKeyError):
             self._unfinished = True
             self._look_over()
@@ -302,7 +325,7 @@ class Pump:
             ServerError: none can.
         """
         streams = list(self._tenant_of)
-        probes = [requests.reread_ingress(stream, self._router, "0", 1) for stream in streams]
+        probes = [claiming.probe_ingress(stream, self._router) for stream in streams]
         answers = self._reader.run_each(probes)
         faults = [answer for answer in answers if isinstance(answer, ServerError)]
         self._usable = [
@@ -340,13 +363,15 @@ class Pump:
 
     def _handle_pending(self, streams: Sequence[str]) -> None:
         for stream in streams:
+            self._reader.run(claiming.probe_ingress(stream, self._router))
             after = "0"
-            while True:
-                own = requests.reread_ingress(stream, self._router, after, _READ_COUNT)
-                pending = self._reader.run(own)
-                if self._handle(pending) < _READ_COUNT:
-                    break
-                after = pending[0][1][-1][0].decode()
+            while pending := self._reader.run(
+                claiming.reread_ingress(stream, self._router, after, _READ_COUNT)
+            ):
+                after = pending[-1].entry_id.decode()
+                for is_too_large, some in groupby(pending, lambda entry: entry.is_too_large):
+                    entries = [(entry.entry_id, entry.fields) for entry in some]
+                    self._pass_on(stream, entries, is_too_large=is_too_large)
 
     def claim(self, idle_ms: int) -> int:
         """Take over what routers that are gone have left; accepting twice does no harm."""
@@ -356,11 +381,14 @@ class Pump:
             self._unfinished = True
         for stream in self._usable:
             after: str | None = "0-0"
+            taken = False
             while after is not None:
                 command = claiming.claim_ingress(stream, self._router, idle_ms, _READ_COUNT, after)
-                entries, after = self._reader.run(command)
-                claimed += len(entries)
-                self._pass_on(stream, entries)
+                entry_ids, after = self._reader.run(command)
+                claimed += len(entry_ids)
+                taken = taken or bool(entry_ids)
+            if taken:
+                self._handle_pending([stream])
         return claimed
 
     def prune(self) -> None:
@@ -370,14 +398,15 @@ class Pump:
             self._reader.run(fleet.prune_routers(self._keys, tenant, _FORGET_ROUTER_MS))
 
     def _handle(self, streams: list[tuple[str, list[Entry]]]) -> int:
-        count = 0
         for stream, entries in streams:
-            count += len(entries)
             self._pass_on(stream, entries)
-        return count
+        return _count(streams)
 
-    def _pass_on(self, stream: str, entries: Sequence[Entry]) -> None:
-        if not self._step.handle(self._tenant_of[stream], entries):
+    def _pass_on(
+        self, stream: str, entries: Sequence[Entry], *, is_too_large: bool = False
+    ) -> None:
+        end = self._step.refuse_large if is_too_large else self._step.handle
+        if not end(self._tenant_of[stream], entries):
             self._unfinished = True
 
 

@@ -3,7 +3,8 @@
 Bodies are refused when they repeat a key, nest deeper than `NESTING_MAX`, or are not what their
 content type says. JSON has, besides, no NaN, no infinity (nor a number that becomes one), no lone
 surrogate, no integer beyond 64 bits and no encoding but UTF-8; msgpack has no extension types, no
-keys but strings, and no array longer than `ELEMENTS_MAX`.
+keys but strings, and no array longer than `ELEMENTS_MAX`. What a caller sends holds `LISTS_MAX`
+lists and maps at most, and `TEXTS_MAX` texts.
 """
 
 import json
@@ -14,6 +15,7 @@ from typing import Any, NoReturn
 import msgpack
 import orjson
 
+from .counting import check_json, check_msgpack
 from .errors import ErrorKind, RequestError
 from .limits import ELEMENTS_MAX, NESTING_MAX
 from .numbers import shown_value
@@ -107,6 +109,7 @@ def _decode_msgpack(raw: bytes) -> Any:
     # An element takes a byte at least: a header that claims more must not make us allocate it.
     most = min(ELEMENTS_MAX, len(raw))
     try:
+        check_msgpack(raw)
         return msgpack.unpackb(
             raw,
             object_pairs_hook=_object_without_repeats,
@@ -121,6 +124,7 @@ def _decode_msgpack(raw: bytes) -> Any:
 
 def _decode_json(raw: bytes) -> Any:
     try:
+        check_json(raw)
         return strict_json(raw)
     except ValueError as error:
         raise _not_a("JSON", error) from error
@@ -136,11 +140,11 @@ def strict_json(raw: bytes) -> Any:
     # at a tenth of the cost; the standard parser finds repeated keys and integers beyond 64 bits.
     orjson.loads(raw)
     try:
-        return json.loads(
-            raw.decode(), object_pairs_hook=_object_without_repeats, parse_int=_int_of_64_bits
-        )
+        value = json.loads(raw.decode(), object_pairs_hook=_object_without_repeats)
+        _refuse_long_integers([value])
     except RecursionError as error:
         raise ValueError("it nests too deep") from error
+    return value
 
 
 def _object_without_repeats(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
@@ -157,12 +161,19 @@ def _refuse_extension(code: int, _data: bytes) -> NoReturn:
     raise ValueError(f"extension type {code} is not part of the contract")
 
 
-def _int_of_64_bits(text: str) -> int:
-    # Converting takes time that grows with the square of the digits, so length comes first.
-    number = int(text) if len(text) <= 20 else None
-    if number is None or not is_number_of_json(number):
-        raise ValueError("an integer beyond 64 bits")
-    return number
+def _refuse_long_integers(container: Any) -> None:
+    # By list, not by number: there may be millions of them. orjson has refused those with so many
+    # digits that converting them takes long.
+    values = container.values() if type(container) is dict else container
+    kinds = set(map(type, values))
+    if int in kinds:
+        numbers = [value for value in values if type(value) is int] if len(kinds) > 1 else values
+        if not _INT64_LOWEST <= min(numbers) <= max(numbers) <= _UINT64_HIGHEST:
+            raise ValueError("an integer beyond 64 bits")
+    if kinds & _CONTAINERS:
+        for value in values:
+            if type(value) in _CONTAINERS:
+                _refuse_long_integers(value)
 
 
 def _not_a(encoding: str, error: BaseException) -> RequestError:
@@ -180,10 +191,10 @@ _CONTAINERS = frozenset((dict, list))
 def _nests_deeper(container: Any, levels: int) -> bool:
     if levels == 0:
         return True
-    for child in container.values() if type(container) is dict else container:
-        if type(child) in _CONTAINERS and _nests_deeper(child, levels - 1):
-            return True
-    return False
+    children = container.values() if type(container) is dict else container
+    return not _CONTAINERS.isdisjoint(map(type, children)) and any(
+        type(child) in _CONTAINERS and _nests_deeper(child, levels - 1) for child in children
+    )
 
 
 def join_map(head: Mapping[str, Any], key: str, encoded: bytes, content_type: str) -> bytes:

@@ -23,11 +23,17 @@ INPUT_PREFIXES_MAX = 32
 
 # Bodies. Redis itself would take 512 MB; every byte is copied three times on its way.
 INPUTS_BYTES_MAX = 16 * 1024 * 1024
+# All fields of an entry together. A larger one is refused without being read.
+ENTRY_BYTES_MAX = 17 * 1024 * 1024
+OUTPUTS_BYTES_MAX = 64 * 1024 * 1024
 INLINE_BYTES_DEFAULT = 64 * 1024
 COPY_IN_SERVER_BYTES = 16 * 1024
 ROWS_MAX = 2048
 NESTING_MAX = 32
 ELEMENTS_MAX = 4_000_000
+# In one body, beside numbers: an image of 224 × 224 as nested lists has 50,401 of them.
+LISTS_MAX = 65_536
+TEXTS_MAX = 150_000
 
 # Times.
 TIMEOUT_MS_DEFAULT = 60_000

@@ -12,7 +12,7 @@ import hiredis
 
 from ...wire.errors import ServerError
 from ..commands import Command, as_is, plain
-from ..errors import RefusedError, UnreachableError
+from ..errors import OverlongAnswerError, RefusedError, UnreachableError
 from ..interface import (
     COMMAND_TIMEOUT_S,
     AsyncExecutor,
@@ -27,6 +27,12 @@ from .server import MemoryServer, Waiting
 T = TypeVar("T")
 
 
+def _size_of(raw: Any) -> int:
+    if isinstance(raw, list):
+        return sum(map(_size_of, raw))
+    return len(raw) if isinstance(raw, bytes) else 0
+
+
 class MemoryExecutor:
     """Runs commands one after the other, as `BlockingExecutor` does."""
 
@@ -39,6 +45,8 @@ class MemoryExecutor:
         raw = self._ask(command)
         if isinstance(raw, RefusedError):
             raise raw
+        if command.bytes_max and _size_of(raw) > command.bytes_max:
+            raise OverlongAnswerError(command.bytes_max)
         return command.read(raw)
 
     def run_each(self, commands: Sequence[Command[Any]]) -> list[Any]:

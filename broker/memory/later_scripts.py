@@ -101,18 +101,39 @@ def replay(call: Call, keys: Keys, args: Args) -> Any:
 
 def heads(call: Call, keys: Keys, args: Args) -> Any:
     """Entries of a stream without what is large in them."""
-    command, start, end, count = args
-    found = []
-    for entry_id, fields in call(command.decode(), keys[0], start, end, "COUNT", count):
-        values = [
-            b"" if name == b"inputs" else v
-            for name, v in zip(fields[::2], fields[1::2], strict=True)
-        ]
-        found.append(
-            [entry_id, [p for pair in zip(fields[::2], values, strict=True) for p in pair]]
-        )
+    command, start, end, count, most, longest = args
+    entries = call(command.decode(), keys[0], start, end, "COUNT", count)
+    return [[entry_id, _head_of(fields, int(most), int(longest))] for entry_id, fields in entries]
+
+
+def _head_of(fields: Sequence[bytes], most: int, longest: int) -> list[bytes]:
+    head: list[bytes] = []
+    pairs = list(zip(fields[::2], fields[1::2], strict=True))
+    for name, value in pairs[:most]:
+        if len(name) <= longest:
+            head += (name, b"" if name == b"inputs" or len(value) > longest else value)
+    return head
+
+
+def reread(call: Call, keys: Keys, args: Args) -> Any:
+    """Ingress entries that a router has read and not ended, as many as it can hold."""
+    router, after, count, each_max, all_max, most, longest = args
+    found: list[Any] = []
+    size = 0
+    pending = call("XPENDING", keys[0], "router", b"(" + after, "+", count, router)
+    for entry_id, *_ in pending:
+        entries = call("XRANGE", keys[0], entry_id, entry_id)
+        fields, too_large = entries[0][1] if entries else None, 0
+        if fields is not None and sum(map(len, fields)) > int(each_max):
+            fields, too_large = _head_of(fields, int(most), int(longest)), 1
+        elif fields is not None and len(fields) > 2 * int(most):
+            fields = _head_of(fields, int(most), int(longest))
+        size += sum(map(len, fields or ()))
+        if found and size > int(all_max):
+            break
+        found.append([entry_id, fields, too_large])
     return found
 
 
-_FUNCTIONS: Sequence[ScriptFunction] = (ripe, promote, retry, replay, heads)
+_FUNCTIONS: Sequence[ScriptFunction] = (ripe, promote, retry, replay, heads, reread)
 LATER_SCRIPTS: Mapping[str, ScriptFunction] = {each.__name__: each for each in _FUNCTIONS}

@@ -226,11 +226,13 @@ def _read_again(
 
 def _xautoclaim(database: Database, args: Args) -> Answer:
     key, name, consumer, idle_ms, start = args[:5]
-    options, _ = _options(args[5:], {b"COUNT": 1})
+    options, _ = _options(args[5:], {b"COUNT": 1, b"JUSTID": 0})
+    if b"JUSTID" not in options:
+        raise refused("ERR the twin knows XAUTOCLAIM only as it is used")
     count = int(options[b"COUNT"][0]) if b"COUNT" in options else 100
     stream, group = _group(database, key, name)
     now_ms = group.seen_ms[consumer] = database.now_ms()
-    claimed: Answer = []
+    claimed: list[bytes] = []
     deleted: list[bytes] = []
     waiting = list(group.pending_from(read_id(start)))
     looked = 0
@@ -243,8 +245,8 @@ def _xautoclaim(database: Database, args: Args) -> Answer:
             del group.pending[entry_id]
             deleted.append(bytes(entry_id))
         elif now_ms - held.delivered_ms >= int(idle_ms):
-            group.pending[entry_id] = Pending(consumer, now_ms, held.deliveries + 1)
-            claimed.append(_entry(stream, entry_id))
+            group.pending[entry_id] = Pending(consumer, now_ms, held.deliveries)
+            claimed.append(bytes(entry_id))
     cursor = bytes(waiting[looked]) if looked < len(waiting) else bytes(LOWEST)
     return [cursor, claimed, deleted]
 

@@ -10,17 +10,16 @@ import numpy as np
 from ...models.model import Row
 from ...wire.codec import MSGPACK, encode_body
 from ...wire.errors import ErrorKind, RequestError
+from ...wire.limits import OUTPUTS_BYTES_MAX
 from ...wire.names import is_name
 from ...wire.tensors import encode_columns, encode_rows
 from ...wire.texts import kind_name
-from ..protocol import FRAME_BYTES_MAX
 from .faults import merge_row_errors, model_error, output_error, pass_on_leaving
 from .keeping import kept
 from .lanes import Lane, OpenRequest
 from .preparing import refuse_unknown
 
 _ONLY_OUTPUT = "output"
-_ANSWER_BYTES_MAX = FRAME_BYTES_MAX // 2
 # Named because writing `str | bytes` makes a new object each time.
 _TEXT = (str, bytes)
 _ARRAY = (np.ndarray, np.generic)
@@ -40,8 +39,8 @@ def encode_answer(lane: Lane, request: OpenRequest) -> bytes:
         answer = encode_body(encode_columns(columns, request.accept), request.accept)
     except BaseException as error:
         raise output_error(error, lane.logger) from error
-    if len(answer) > _ANSWER_BYTES_MAX:
-        raise _bad_output(f"outputs of {len(answer)} bytes; {_ANSWER_BYTES_MAX} are allowed")
+    if len(answer) > OUTPUTS_BYTES_MAX:
+        raise _bad_output(f"outputs of {len(answer)} bytes; {OUTPUTS_BYTES_MAX} are allowed")
     return answer
 
 

@@ -10,16 +10,16 @@ import signal
 import sys
 from bdb import BdbQuit
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Final, TypeGuard
 
-from ...models.traces import trace_of, with_own_frames
+from ...models.traces import with_own_frames
 from ...service.clock import Clock
 from ...service.logs import OncePerKind
 from ...wire.errors import BatchfleetError, ErrorKind, RequestError
 from ...wire.limits import ERROR_MESSAGE_CHARACTERS_MAX, ROWS_MAX
 from ...wire.texts import kind_name, safe_text, text_of
 from ..protocol import Failure
+from .telling import last_frame, place_of
 
 # Our own errors name what there is instead, or quote another program.
 _OWN_WORDS_MAX: Final = 4000
@@ -82,27 +82,12 @@ class FaultLog:
 
     def note_refusal(self, error: BaseException) -> None:
         """Log where `preprocess` raised a `ValueError`, which may be a bug as well as a refusal."""
-        self._logger.debug("row_refused", exc_info=with_own_frames(error))
         for place, count in self._refusals.summary().items():
             self._logger.warning("rows_refused", at=place, count=count)
-        place = _place_of(error)
+        place = place_of(error)
         if self._refusals.admit(place):
+            self._logger.debug("row_refused", exc_info=with_own_frames(error))
             self._logger.warning("rows_refused", at=place, error_type=kind_name(error), count=1)
-
-
-def _place_of(error: BaseException) -> str:
-    """File and line where an error was raised."""
-    last = _last_frame(error)
-    if last is None:
-        return "an unknown place"
-    return safe_text(f"{last.tb_frame.f_code.co_filename}:{last.tb_lineno}")
-
-
-def _last_frame(error: BaseException) -> TracebackType | None:
-    last = trace_of(error)
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    return last
 
 
 def is_memory_error(error: BaseException) -> bool:
@@ -129,6 +114,8 @@ def preprocess_error(error: BaseException, logger: Any, fault_log: FaultLog) -> 
 def model_error(error: BaseException, stage: str, logger: Any) -> RequestError:
     """The error of a request on which model code raised `error`; the trace goes to the log only.
 
+    `logger` is a `KindLogger`, here and below: callers bring such errors about at any rate.
+
     Raises:
         ModelLeftError: the code asked for the end of the process.
     """
@@ -138,7 +125,7 @@ def model_error(error: BaseException, stage: str, logger: Any) -> RequestError:
     if is_kind(error, BdbQuit):
         logger.warning("debugger_quit", stage=stage, reason=describe(error))
         return RequestError.of(ErrorKind.MODEL_ERROR, describe(error))
-    logger.error("model_raised", stage=stage, exc_info=with_own_frames(error))
+    logger.error("model_raised", stage=stage, exc_info=error)
     if is_memory_error(error):
         return RequestError.of(ErrorKind.DEVICE_MEMORY, f"out of memory in {stage}")
     return RequestError.of(ErrorKind.MODEL_ERROR, describe(error))
@@ -206,7 +193,7 @@ def _hint(error: BaseException) -> str:
     """What to do about errors that a worker's surroundings bring about."""
     if is_kind(error, EOFError) and _is_deaf():
         return f" (input() {_NO_INPUT})"
-    last = _last_frame(error)
+    last = last_frame(error)
     if last is not None and last.tb_frame.f_code is signal.signal.__code__:
         return _SIGNALS
     return ""

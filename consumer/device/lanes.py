@@ -15,6 +15,7 @@ from ..protocol import Failure, PreparedItem, RowHandle
 from .faults import FaultLog, failure_of
 from .inputs import Inputs
 from .memory import MemoryLimit
+from .telling import KindLogger
 
 REQUESTS_MAX = 65_536
 # In place of a value that is not prepared: not yet, or used up by a run.
@@ -25,7 +26,7 @@ NOT_TAKEN: Final = object()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """A loaded version. `device` and `logger` are what the model itself was given.
+    """A loaded version. `device` is what the model itself was given.
 
     Whoever calls `preprocess` or `postprocess` holds the lock of that name until what came back is
     copied: several threads prepare and answer, and a model may return the same buffer each time.
@@ -35,7 +36,7 @@ class Lane:
     model: Model
     record: VersionRecord
     device: str
-    logger: Any
+    logger: KindLogger
     fault_log: FaultLog
     memory: MemoryLimit = field(default_factory=MemoryLimit)
     preprocessing: threading.Lock = field(default_factory=threading.Lock)

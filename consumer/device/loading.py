@@ -19,6 +19,7 @@ from .faults import FaultLog, is_failure, said, sound
 from .golden import check_golden
 from .host import pin, read_place, resident_bytes
 from .lanes import Lane
+from .telling import KindLogger
 from .warming import warm_up
 
 _SEED = 0
@@ -91,7 +92,7 @@ def load_lane(load: Load, open_files: Opener, clock: Clock, logger: Any) -> tupl
         model=model,
         record=record,
         device=place.device,
-        logger=logger,
+        logger=KindLogger(logger, clock),
         fault_log=FaultLog(logger, clock),
     )
     model.load(context)

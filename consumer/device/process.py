@@ -43,20 +43,22 @@ from ..protocol import (
     Unload,
 )
 from .answering import encode_answer, encode_together, output_bytes
-from .crew import Crew
+from .crew import Crew, FairQueue
 from .faults import failure_of, is_failure, merge_row_errors, pass_on_leaving, request_error
-from .fetching import fetch
+from .fetching import Fetcher, host_of
 from .host import keep_room, resident_bytes
 from .lanes import Lane, OpenRequest, RequestBook, RowInHand, take_all
 from .loading import Opener, load_lane, refusal, settle_memory
 from .preparing import prepare_all
 from .running import batch_of, keep_output, run_batch
+from .telling import KindLogger
 from .turns import Turns
 
 SIDE_THREADS = 2
 # Lanes whose batches all take less: nobody needs to receive meanwhile.
 QUICK_MS = 1.0
-FETCH_THREADS = 4
+FETCH_THREADS = 8
+FETCHES_OF_A_HOST_MAX = 4
 MEMORY_EVERY_MS = 1000
 MEMORY_STEP_BYTES = 1024 * 1024
 # Larger outputs are encoded beside the device thread, which has the next batch to start.
@@ -86,10 +88,13 @@ class DeviceProcess:
         self._open_files = open_files
         self._clock = clock
         self._logger = logger
+        self._faults = KindLogger(logger, clock)
         self._book = RequestBook()
         self._turns = Turns(self._receive, channel.wake)
         self._side = Crew("side", SIDE_THREADS, crashed)
-        self._fetchers = Crew("fetch", FETCH_THREADS, crashed)
+        self._fetches = FairQueue(FETCHES_OF_A_HOST_MAX)
+        self._fetchers = Crew("fetch", FETCH_THREADS, crashed, self._fetches)
+        self._fetcher = Fetcher(clock)
         self._device_thread = guarded_thread(
             "device", partial(self._turns.work, self._is_over), crashed
         )
@@ -174,7 +179,8 @@ class DeviceProcess:
         self._book.expect(message.lane, (item.request for item in message.items))
         for item in message.items:
             one = Fetch(message.lane, [item])
-            self._fetchers.submit(partial(self._unless_stopping, self._fetch, one))
+            host = host_of(item.inputs.decode(errors="replace"))
+            self._fetches.put(partial(self._unless_stopping, self._fetch, one), host)
 
     def _expect_run(self, message: PrepareRun) -> None:
         self._book.expect(message.lane, (item.request for item in message.items))
@@ -197,6 +203,8 @@ class DeviceProcess:
         if now_ms < self._memory_next_ms:
             return
         self._memory_next_ms = now_ms + MEMORY_EVERY_MS
+        for told in (self._faults, *(lane.logger for lane in list(self._lanes.values()))):
+            told.tell_counts()
         resident = resident_bytes()
         if abs(resident - self._memory_said) > MEMORY_STEP_BYTES:
             self._memory_said = resident
@@ -326,10 +334,10 @@ class DeviceProcess:
         lane = self._lanes.get(message.lane)
         try:
             if lane is not None:
-                inputs = fetch(item.inputs.decode(), lane.record.limits, self._clock)
+                inputs = self._fetcher.fetch(item.inputs.decode(), lane.record.limits)
                 item = item._replace(inputs=inputs)
         except BaseException as error:  # noqa: BLE001  one request is no reason to end the others
-            failed = request_error(error, "fetch", self._logger)
+            failed = request_error(error, "fetch", self._faults)
             if self._book.drop((item.request,)):
                 self._send_prepared([], [failure_of(item.request, failed)])
             return

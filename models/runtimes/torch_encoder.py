@@ -18,6 +18,11 @@ from .bert import BertConfig, BertEncoder
 _POOLINGS = ("mean", "cls")
 _PAD_SIDES = ("left", "right")
 _DTYPES = ("fp32", "fp16")
+# Up to the first, all of a text is counted. A word of over 100 characters is one unknown token, so
+# that what lies behind the last counts for nothing but blanks.
+_CHARACTERS_OF_A_TOKEN = (16, 32, 64, 128)
+# What a word that the start ends within may become.
+_LAST_WORD_TOKENS = 100
 
 
 class TorchEncoder(Model):
@@ -55,6 +60,7 @@ class TorchEncoder(Model):
         )
         positions = self._encoder.config.positions
         self._longest = min(context.limits.max_length or positions, positions)
+        self._starts = [each * self._longest for each in _CHARACTERS_OF_A_TOKEN]
         self._tokenizer = _open_tokenizer(context, self._encoder.vocabulary_size)
         self.pad_value = self._tokenizer.token_to_id("[PAD]") or 0
 
@@ -65,12 +71,12 @@ class TorchEncoder(Model):
             ValueError: the text is empty or not valid Unicode.
             CallerError: `too_long`.
         """
-        text = _text_of(row)
-        encoding = self._tokenizer.encode(text)
-        cut = tokens_to_cut(len(encoding), self._longest, row.truncate)
+        encoding, more = self._encode(_text_of(row))
+        special = self._tokenizer.num_special_tokens_to_add(False)
+        cut = tokens_to_cut(len(encoding) + special, self._longest, row.truncate, more=more)
         if cut:
-            encoding = self._encode_start(text)
-        ids = np.array(encoding.ids, np.int64)
+            encoding.truncate(self._longest - special)
+        ids = np.array(self._tokenizer.post_process(encoding).ids, np.int64)
         return Prepared({"ids": ids}, len(ids), cut)
 
     def predict(
@@ -95,11 +101,20 @@ class TorchEncoder(Model):
         )
         return Row({"text": " ".join(["time"] * words)})
 
-    def _encode_start(self, text: str) -> Any:
-        """The start of a text that is too long, with the special tokens in their places."""
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
-        encoding.truncate(self._longest - self._tokenizer.num_special_tokens_to_add(False))
-        return self._tokenizer.post_process(encoding)
+    def _encode(self, text: str) -> tuple[Any, bool]:
+        """The tokens of a text, or of its start, and whether there is more of it.
+
+        Nobody needs the tokens of the megabytes behind those that the model takes. The start is
+        taken anew, twice as long, until the tokens that count cannot change any more.
+        """
+        for characters in self._starts:
+            start = _start_of(text, characters)
+            encoding = self._tokenizer.encode(start, add_special_tokens=False)
+            if len(start) == len(text):
+                return encoding, False
+            if len(encoding) > self._longest + _LAST_WORD_TOKENS:
+                break
+        return encoding, True
 
 
 def _choice(parameters: Mapping[str, Any], name: str, allowed: tuple[str, ...]) -> str:
@@ -128,6 +143,14 @@ def _text_of(row: Row) -> str:
         raise ValueError("a row needs a text that is not empty")
     text.encode()  # lone surrogates, which JSON can spell, are not Unicode text
     return text
+
+
+def _start_of(text: str, characters: int) -> str:
+    """A text up to the last blank before so many characters; all of it where it is shorter."""
+    if len(text) <= characters:
+        return text
+    words = text[:characters].rsplit(maxsplit=1)
+    return words[0] if words else ""
 
 
 def _pool(hidden: Tensor, mask: Tensor | None, pooling: str) -> Tensor:

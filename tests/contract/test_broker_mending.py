@@ -264,7 +264,7 @@ def test_a_router_with_something_pending_is_kept(wire):
     idle_for(wire, "gone")
     assert prune(wire) == 0
     assert wire.ask("XPENDING", wire.ingress, "router")[0] == 1
-    assert len(wire.run(claiming.claim_ingress(wire.ingress, "alive", 0, 10)).entries) == 1
+    assert len(wire.run(claiming.claim_ingress(wire.ingress, "alive", 0, 10)).entry_ids) == 1
 
 
 def test_a_router_that_was_forgotten_reads_on(wire, gone):

@@ -55,29 +55,29 @@ def test_ingress_is_read_once_and_again_by_its_reader_alone(wire):
     rest = wire.run(requests.read_ingress([wire.ingress], "r2", 10, 0))
     assert [entry for entry, _ in rest[0][1]] == ids[2:]
     assert wire.run(requests.read_ingress([wire.ingress], "r1", 10, 0)) == []
-    ((_, again),) = wire.run(requests.reread_ingress(wire.ingress, "r1", "0", 10))
-    assert [entry for entry, _ in again] == ids[:2]
-    after = wire.run(requests.reread_ingress(wire.ingress, "r1", ids[0].decode(), 10))
-    assert [entry for entry, _ in after[0][1]] == ids[1:2]
-    assert wire.run(requests.reread_ingress(wire.ingress, "r3", "0", 10)) == [(wire.ingress, [])]
+    again = wire.run(claiming.reread_ingress(wire.ingress, "r1", "0", 10))
+    assert [entry.entry_id for entry in again] == ids[:2]
+    after = wire.run(claiming.reread_ingress(wire.ingress, "r1", ids[0].decode(), 10))
+    assert [entry.entry_id for entry in after] == ids[1:2]
+    assert wire.run(claiming.reread_ingress(wire.ingress, "r3", "0", 10)) == []
 
 
 def test_an_entry_deleted_meanwhile_is_read_without_fields(wire):
     first, second = wire.enter("a"), wire.enter("b")
     wire.ask("XDEL", wire.ingress, first)
-    ((_, again),) = wire.run(requests.reread_ingress(wire.ingress, "router-1", "0", 10))
-    assert again == [(first, None), (second, [b"id", b"b", b"inputs", INPUTS])]
+    again = wire.run(claiming.reread_ingress(wire.ingress, "router-1", "0", 10))
+    assert again == [(first, None, False), (second, [b"id", b"b", b"inputs", INPUTS], False)]
 
 
 def test_what_a_router_left_is_claimed_once_it_was_idle(wire):
     kept, deleted = wire.enter("kept"), wire.enter("deleted")
     wire.ask("XDEL", wire.ingress, deleted)
-    assert wire.run(claiming.claim_ingress(wire.ingress, "r2", 60_000, 10)).entries == []
-    claimed = wire.run(claiming.claim_ingress(wire.ingress, "r2", 0, 10)).entries
-    assert [entry for entry, _ in claimed] == [kept]
-    ((_, mine),) = wire.run(requests.reread_ingress(wire.ingress, "r2", "0", 10))
-    assert [entry for entry, _ in mine] == [kept]
-    assert wire.run(requests.reread_ingress(wire.ingress, "router-1", "0", 10))[0][1] == []
+    assert wire.run(claiming.claim_ingress(wire.ingress, "r2", 60_000, 10)).entry_ids == []
+    claimed = wire.run(claiming.claim_ingress(wire.ingress, "r2", 0, 10)).entry_ids
+    assert claimed == [kept]
+    mine = wire.run(claiming.reread_ingress(wire.ingress, "r2", "0", 10))
+    assert [entry.entry_id for entry in mine] == [kept]
+    assert wire.run(claiming.reread_ingress(wire.ingress, "router-1", "0", 10)) == []
 
 
 def test_entries_for_nobody_are_dropped(wire):
@@ -92,7 +92,7 @@ def test_entries_for_nobody_are_dropped(wire):
     [
         lambda stream: requests.read_ingress([stream], "r", 10, 0),
         lambda stream: requests.read_ingress([stream], "r", 10, 50),
-        lambda stream: requests.reread_ingress(stream, "r", "0", 10),
+        lambda stream: claiming.reread_ingress(stream, "r", "0", 10),
         lambda stream: claiming.claim_ingress(stream, "r", 0, 10),
         lambda stream: requests.reread_work(stream, "w", "0", 10),
     ],

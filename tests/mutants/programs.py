@@ -146,8 +146,8 @@ PROGRAM_MUTANTS = [
         name="what is left for lack of a record is forgotten",
         breaks="an entry that met no record waits for it",
         path="router/pump.py",
-        before="        if not self._step.handle(self._tenant_of[stream], entries):\n",
-        after="        if self._step.handle(self._tenant_of[stream], entries) is None:\n",
+        before="        if not end(self._tenant_of[stream], entries):\n",
+        after="        if end(self._tenant_of[stream], entries) is None:\n",
         tests=(f"{PUMP}::test_entries_of_a_model_whose_record_is_gone_wait_for_it",),
     ),
     Mutant(

@@ -89,10 +89,12 @@ class Player:
         return self.wire.run(requests.read_ingress([self.wire.ingress], router, count, 0))
 
     def do_reread_ingress(self, router):
-        return self.wire.run(requests.reread_ingress(self.wire.ingress, router, "0", 10))
+        return self.wire.run(claiming.reread_ingress(self.wire.ingress, router, "0", 10))
 
     def do_claim_ingress(self, router, idle_ms):
-        return self.wire.run(claiming.claim_ingress(self.wire.ingress, router, idle_ms, 3)).entries
+        return self.wire.run(
+            claiming.claim_ingress(self.wire.ingress, router, idle_ms, 3)
+        ).entry_ids
 
     def do_drop_ingress(self, at):
         if not self.entries:

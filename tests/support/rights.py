@@ -14,7 +14,9 @@ _COMMAND = re.compile(r"[A-Z]{3,}")
 # `in_portions` of `lua/parts` runs the command that it is given.
 _IN_LUA = re.compile(r"(?:redis\.p?call|in_portions)\('([A-Z]+)'(?:, '([A-Z]+)')?")
 # Words that stand in commands without being one.
-_ARGUMENTS = {"BLOCK", "COUNT", "GROUP", "MINID", "NOMKSTREAM", "PX", "STREAMS", "WITHSCORES"}
+_ARGUMENTS = {
+    *("BLOCK", "COUNT", "GROUP", "JUSTID", "MINID", "NOMKSTREAM", "PX", "STREAMS", "WITHSCORES"),
+}
 # Programs that speak to a server have these from the executors.
 _ALWAYS = {"EVALSHA", "SCRIPT LOAD"}
 

@@ -11,7 +11,7 @@ from typing import Any
 import redis
 from support.broker_wire import ANSWER, INPUTS, RECORD, REFUSAL, TENANT, TTL_MS, Wire
 
-from batchfleet.broker import dead, fleet, later, listing, requests
+from batchfleet.broker import claiming, dead, fleet, later, listing, requests
 from batchfleet.broker.later import Promoted, Retried
 from batchfleet.broker.memory.executors import MemoryBroker
 from batchfleet.broker.memory.streams import Stream
@@ -116,6 +116,11 @@ def _overdue(wire):
 def _heads(wire):
     wire.open("a")
     return listing.heads(wire.queue(), "-", 10)
+
+
+def _reread(wire):
+    wire.enter("a")
+    return claiming.reread_ingress(wire.ingress, "router-1", "0", 10)
 
 
 def _replay(wire):
@@ -248,6 +253,7 @@ SCENES = {
     "recover": Scene(_recover, lambda found: [item.attempt for item in found] == [1]),
     "overdue": Scene(_overdue, _is([f"{TENANT}:a".encode()])),
     "heads": Scene(_heads, lambda found: len(found) == 1),
+    "reread": Scene(_reread, lambda found: [item.is_too_large for item in found] == [False]),
     "replay": Scene(_replay, lambda found: isinstance(found, bytes)),
     "join": Scene(_join, bool),
     "beat": Scene(_beat, _is(2)),

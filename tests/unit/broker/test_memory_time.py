@@ -105,11 +105,11 @@ def test_a_step_of_the_servers_clock_ends_no_worker(wire, clock, step_ms):
 def test_entries_are_claimed_once_they_were_idle_for_long_enough(wire, clock):
     entry = wire.enter("a")
     clock.advance(999)
-    assert wire.run(claiming.claim_ingress(wire.ingress, "r2", 1_000, 10)).entries == []
+    assert wire.run(claiming.claim_ingress(wire.ingress, "r2", 1_000, 10)).entry_ids == []
     clock.advance(1)
-    claimed = wire.run(claiming.claim_ingress(wire.ingress, "r2", 1_000, 10)).entries
-    assert [entry_id for entry_id, _ in claimed] == [entry]
-    assert wire.run(claiming.claim_ingress(wire.ingress, "r1", 1_000, 10)).entries == []
+    claimed = wire.run(claiming.claim_ingress(wire.ingress, "r2", 1_000, 10)).entry_ids
+    assert claimed == [entry]
+    assert wire.run(claiming.claim_ingress(wire.ingress, "r1", 1_000, 10)).entry_ids == []
 
 
 def test_ids_rise_while_the_clock_stands_and_when_it_is_set_back(wire, clock):

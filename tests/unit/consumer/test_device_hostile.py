@@ -137,7 +137,8 @@ def test_each_error_is_told_in_the_log_with_its_trace(stage, tmp_path):
         device.rest()
     log = [json.loads(line) for line in path.read_bytes().splitlines()]
     told = [entry for entry in log if entry["event"] == "model_raised"]
-    assert len(told) == len(ERRORS.keys() - OF_OURS)
+    kinds = {type(ERRORS[name]()) for name in ERRORS.keys() - OF_OURS}
+    assert len(kinds) <= len(told) < len(ERRORS.keys() - OF_OURS), "each type and place, once"
     assert all(entry["exception"] and "not_rendered" not in entry for entry in told)
     assert {(entry["stage"], entry["model"]) for entry in told} == {(stage, "hostile")}
 
@@ -152,8 +153,8 @@ def test_a_model_that_sets_up_its_process_does_not_silence_the_log(name):
         device.send(Stop())
         log = [json.loads(line) for line in device.process.stderr]
     raised = [entry for entry in log if entry["event"] == "model_raised"]
-    assert len(raised) == 3
-    assert all("KeyError: 'told in the log'" in entry["exception"] for entry in raised)
+    assert len(raised) == 1
+    assert "KeyError: 'told in the log'" in raised[0]["exception"]
     assert [entry["text"] for entry in log if entry["event"] == "from_the_model"] == ["hello"] * 3
 
 

@@ -1,4 +1,5 @@
 import shutil
+from time import process_time
 
 import numpy as np
 import pytest
@@ -203,3 +204,61 @@ def test_a_configuration_of_another_kind_is_refused(make_encoder, minilm, tmp_pa
     config.write_text("{}")
     with pytest.raises(StoreError, match="num_hidden_layers"):
         make_encoder(folder=tmp_path)
+
+
+MEGABYTES = 4 * 1024 * 1024
+# Ten times what they take where nothing else runs; the whole of them takes as much again and more.
+CUT_S = 1.5
+LONG = {
+    "words": "time " * (MEGABYTES // 5),
+    "words that are hard to cut": ("a" * 100 + " ") * (MEGABYTES // 101),
+    "one word": "a" * MEGABYTES,
+    "one word with marks": "a." * (MEGABYTES // 2),
+    "unknown words": ("a" * 101 + " ") * (MEGABYTES // 102),
+    "blanks": "time" + " " * MEGABYTES + "time",
+    "ideographs": "日" * (MEGABYTES // 3),
+    "accents": "é̂" * (MEGABYTES // 4),
+}
+
+
+@pytest.mark.parametrize("kind", LONG)
+def test_a_text_of_megabytes_is_cut_before_it_is_tokenized(encoder, kind):
+    """X5, T7: what lies behind the tokens that the model takes costs next to nothing."""
+    began = process_time()
+    prepared = encoder.preprocess(Row({"text": LONG[kind]}, truncate="end"))
+    assert process_time() - began < CUT_S
+    assert prepared.truncated_tokens > 0
+    assert prepared.length <= 256
+
+
+@pytest.mark.parametrize("kind", LONG)
+def test_a_text_of_megabytes_is_refused_as_soon(encoder, kind):
+    """X5, T7."""
+    began = process_time()
+    with pytest.raises(CallerError) as caught:
+        encoder.preprocess(Row({"text": LONG[kind]}, truncate="refuse"))
+    assert process_time() - began < CUT_S
+    assert caught.value.kind is ErrorKind.TOO_LONG
+    assert "over " in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "time " * 9_000,
+        "Quarterly revenue rose 4% on strong cloud demand, " * 900,
+        "internationalization uncharacteristically " * 600,
+        "日本語 and émoji 🎈, in-one.line; " * 1_000,
+        "a.b" * 9_000,
+        ("a" * 100 + " ") * 300,
+    ],
+)  # fmt: skip
+def test_the_start_of_a_long_text_has_the_tokens_that_it_has_in_the_whole(encoder, minilm, text):
+    """X5: where it is cut changes no answer."""
+    _, folder = minilm
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(256)
+    prepared = encoder.preprocess(Row({"text": text}, truncate="end"))
+    assert prepared.value["ids"].tolist() == tokenizer.encode(text).ids
+    assert prepared.length == 256

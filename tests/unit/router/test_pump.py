@@ -46,7 +46,7 @@ def test_what_a_dead_router_had_read_is_found_behind_what_is_fresh(wire, clock):
     for at in range(2_600):
         wire.enter(f"r{at}")
     clock.advance(IDLE_MS)
-    fresh = wire.run(claiming.claim_ingress(wire.ingress, "r-alive", 0, 2_590)).entries
+    fresh = wire.run(claiming.claim_ingress(wire.ingress, "r-alive", 0, 2_590)).entry_ids
     left = [entry for entry, _ in wire.ask("XRANGE", wire.ingress, "-", "+")][len(fresh) :]
     step = Handled()
     pump = Pump(wire.executor, step, wire.keys, "r-heir", [TENANT])
@@ -98,8 +98,8 @@ def listed(wire):
 
 
 def entries_of(wire):
-    ((_, entries),) = wire.run(requests.reread_ingress(wire.ingress, "router-1", "0", 100))
-    return entries
+    pending = wire.run(claiming.reread_ingress(wire.ingress, "router-1", "0", 100))
+    return [(entry.entry_id, entry.fields) for entry in pending]
 
 
 def submit(wire, request_id):
