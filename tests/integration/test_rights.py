@@ -13,7 +13,7 @@ import redis
 from click.testing import CliRunner
 from support.fleet import Fleet, draft_of
 from support.rights import ROOT
-from support.server import KINDS, program_or_skip
+from support.server import KINDS, program_or_skip, url_as
 
 from batchfleet.broker.blocking import BlockingExecutor
 from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, free_port
@@ -64,7 +64,7 @@ class Guarded:
         self.admin.execute_command("ACL", "SETUSER", name, "reset", "on", f">{PASSWORD}", *rules)
 
     def url_of(self, name):
-        return self.url.replace("redis://", f"redis://{name}:{PASSWORD}@")
+        return url_as(self.url, name, PASSWORD)
 
     def close(self):
         self.admin.close()

@@ -9,6 +9,7 @@ import pytest
 
 from batchfleet.models.importing import import_builtin
 from batchfleet.models.store import Store
+from batchfleet.service.addresses import masked_url
 from batchfleet.service.lifecycle import spawn
 
 PATIENCE_S = 60
@@ -119,7 +120,7 @@ def test_up_on_a_server_of_ones_own_starts_none(up, redis_server, namespace, mon
     monkeypatch.setenv("BATCHFLEET_REDIS_URL", redis_server.socket_url)
     monkeypatch.setenv("BATCHFLEET_NAMESPACE", namespace)
     started = up("--workers", "2")
-    assert started.facts["redis_url"] == redis_server.socket_url
+    assert started.facts["redis_url"] == masked_url(redis_server.socket_url)
     assert started.facts["models"] == []
     assert started.facts["pids"]["server"] is None
     assert len(started.facts["pids"]["consumers"]) == 2
