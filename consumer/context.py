@@ -12,9 +12,14 @@ from ..service.lifecycle import MakeThread, stepped_thread
 from ..service.outage import Outage
 from ..service.settings import Settings
 from ..service.watchdog import Watchdog
+from .conduct import Conduct
 from .link import Link
 
 OpenLink = Callable[[Path | None], Link]
+
+
+def _nothing() -> None:
+    """What device processes that leave nothing behind need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,10 +29,12 @@ class Devices:
     Attributes:
         open_link: starts one under an interpreter; None is the worker's own.
         versions_apart: whether each version has one for itself.
+        reap: forgets what they have left behind and has ended; the worker's main thread calls it.
     """
 
     open_link: OpenLink
     versions_apart: bool = False
+    reap: Callable[[], None] = _nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +46,10 @@ class WorkerContext:
         watchdog: watches the loops of the program, and knows whether the server is away.
         open_link: starts a device process under an interpreter; None is the worker's own.
         versions_apart: whether each version has a device process for itself.
+        reap: see `Devices`.
         make_thread: makes the worker's threads.
         faults: moments that a test may have armed.
+        conduct: which versions have ended device processes.
     """
 
     settings: Settings
@@ -50,8 +59,10 @@ class WorkerContext:
     broker: Broker
     open_link: OpenLink
     versions_apart: bool = False
+    reap: Callable[[], None] = _nothing
     make_thread: MakeThread = stepped_thread
     faults: FaultPoints = field(default_factory=FaultPoints)
+    conduct: Conduct = field(default_factory=Conduct)
 
     @property
     def outage(self) -> Outage:

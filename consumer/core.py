@@ -15,14 +15,16 @@ from ..wire.work import WorkEntry
 from . import dispatch
 from .batcher import Company, WaitingRow, choose_batch, linger_ms
 from .cost import CostCurve
+from .device_queue import DeviceQueue
 from .held import Ended, Held, Lane, Phase, Placement, RecoveredEntry, RunningBatch
-from .overrun import overrun_beside, overrun_of_batch, overrun_of_load
+from .overrun import Overrun, overrun_beside, overrun_of_batch, overrun_of_load
 from .protocol import (
     Answer,
     Answers,
     Done,
     Drop,
     Failure,
+    Hello,
     Memory,
     Message,
     PreparedItem,
@@ -59,6 +61,8 @@ class Core:
         self.unsettled_rows = 0  # ended, but the server would not take the answer yet
         self.progress_ms = 0.0  # when the device process last ended, or began, something
         self.suspects = Suspects()
+        self.queue = DeviceQueue()
+        self.is_greeted = False  # the device process has said its first word
         self._in_credit = 0
         self._next_request = 1
         self._batches = count(1) if batches is None else batches
@@ -73,6 +77,10 @@ class Core:
         self.lanes[lane.number] = lane
         return lane
 
+    def begin_load(self, lane: Lane, now_ms: float) -> None:
+        """A lane was sent to be loaded."""
+        self.queue.add(lane, now_ms)
+
     def remove_lane(self, number: int) -> list[Held]:
         """Forget a lane; returns what it still held, which its owner hands back."""
         lane = self.lanes.pop(number)
@@ -80,6 +88,29 @@ class Core:
         for held in left:
             self._forget(held)
         return left
+
+    def hand_on(self, number: int) -> list[tuple[Held, bool]]:
+        """Forget a lane that goes on in another core; returns what it held.
+
+        With each request, whether it is a suspect. The device process must be gone.
+        """
+        held = [one for one in self.held.values() if one.lane.number == number]
+        suspected = [(one, self.suspects.has(one)) for one in held]
+        self.remove_lane(number)
+        return suspected
+
+    def take_on(self, lane: Lane, handed: Iterable[tuple[Held, bool]]) -> None:
+        """Hold in a new lane what the one that it takes the place of held."""
+        for held, is_suspect in handed:
+            held.number, held.lane = self._next_request, lane
+            self._next_request += 1
+            self.held[held.number] = held
+            self.held_bytes += len(held.entry.inputs)
+            lane.weigh(held)
+            if is_suspect:
+                self.suspects.accuse(held)
+            else:
+                lane.waiting.append(held)
 
     def forget_settled(self, settled: Iterable[Held]) -> None:
         """These requests' entries are over in the server."""
@@ -196,7 +227,7 @@ class Core:
         second run for the rest of it would be one run more.
         """
         if not self.suspects.is_inside and not self.count_inside():
-            if self._loading_lanes():
+            if self.unloaded_lanes() or any(lane.leaving for lane in self.lanes.values()):
                 return []  # a version that crashes while it loads must not take them along
             group = self.suspects.admit()
             return self._prepare(group[0].lane, group, now_ms)
@@ -251,6 +282,7 @@ class Core:
         numbers = frozenset(held.number for held in requests)
         self.running = RunningBatch(next(self._batches), lane, rows, numbers, now_ms, release)
         self.progress_ms = now_ms
+        self.queue.add(None, now_ms)
         return self.running
 
     def _prepare_ahead(self, now_ms: float) -> list[Message]:
@@ -294,16 +326,20 @@ class Core:
                 self._note_prepared(items)
                 return self.fail(failures)
             case Done():
+                self.queue.end_batch(now_ms)
                 return self._note_done(message)
             case Answers(answers, failures):
                 return self.fail(failures) + self._answer(answers)
             case Ready() | Refused():
                 self._note_loaded(message, now_ms)
+            case Hello():
+                self.is_greeted = True
             case _:
-                pass  # Hello and Memory concern the link, not the decisions
+                pass  # Memory concerns the link, not the decisions
         return []
 
     def _note_loaded(self, message: Ready | Refused, now_ms: float) -> None:
+        self.queue.end_load(message.lane, now_ms)
         if self.running is not None:  # it waited behind the load, whose time is not its own
             self.running = replace(self.running, started_ms=now_ms)
         lane = self.lanes.get(message.lane)
@@ -435,17 +471,35 @@ class Core:
         ]
         return self._give_up(over, ErrorKind.CANCELLED, "it is over")
 
-    def overrun(self, now_ms: float) -> str | None:
-        """Which stage has outrun its time limit, if any; the device process counts as hung then."""
-        loading = self._loading_lanes()
-        if loading:
-            return overrun_of_load(loading[0], now_ms - self.progress_ms)
+    def overrun(self, now_ms: float) -> Overrun | None:
+        """Who has outrun a time limit, if anybody; the device process counts as hung then."""
+        waiting = self.unloaded_lanes()
+        if self.device_up and not self.is_greeted and waiting:  # it does not come up
+            return overrun_of_load(waiting[0], now_ms - self.progress_ms)
+        loading = self.queue.loading
+        if loading is not None:
+            return overrun_of_load(loading, now_ms - self.queue.since_ms)
         if self.running is not None:
             return overrun_of_batch(self.running, now_ms)
         return overrun_beside(self.held.values(), now_ms - self.progress_ms)
 
-    def _loading_lanes(self) -> list[Lane]:
-        return [lane for lane in self.lanes.values() if not lane.ready and not lane.refusal]
+    def unloaded_lanes(self) -> list[Lane]:
+        """Lanes that are still to be loaded, or are being loaded."""
+        return [lane for lane in self.lanes.values() if lane.is_unloaded]
+
+    def at_work(self) -> list[Lane]:
+        """Lanes whose code runs in the device process right now, each once."""
+        on_device = self._on_device
+        lanes = [
+            held.lane
+            for held in self.held.values()
+            if held.number not in on_device and (held.phase is Phase.PREPARING or held.is_finishing)
+        ]
+        if self.queue.loading is not None:
+            lanes.append(self.queue.loading)
+        elif self.running is not None:
+            lanes.append(self.running.lane)
+        return list(dict.fromkeys(lanes))
 
     def count_inside(self) -> int:
         """How many requests are in the device process."""
@@ -456,13 +510,10 @@ class Core:
 
         A request that was alone in it is the culprit and ends with `kind`.
         """
-        self.device_up = False
+        self.device_up = self.is_greeted = False
         self.running = None
+        self.queue.clear()
         inside = [held for held in self.held.values() if held.is_inside]
-        if not inside:
-            # Lanes are loaded in the order of their numbers: the first not ready was at it.
-            for lane in self._loading_lanes()[:1]:
-                lane.blame(message)
         for lane in self.lanes.values():
             lane.ready = False
             lane.rows = []

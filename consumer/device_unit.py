@@ -7,7 +7,6 @@ calls the core under it, since a hand-over through a queue costs a tenth of a mi
 
 import threading
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -18,36 +17,26 @@ from ..wire.errors import ErrorBody, ErrorKind, ProtocolError
 from ..wire.keys import ModelKeys
 from ..wire.work import WorkEntry
 from .blobs import Placed, failures_of
+from .conduct import Loss
 from .context import WorkerContext
 from .core import Core
 from .frames import ChannelClosedError
-from .held import Ended, Lane, Placement, RecoveredEntry
+from .held import Ended, Held, Lane, Placement, RecoveredEntry
+from .lane_news import LaneNews
 from .link import Link
-from .protocol import Adjust, Load, Message, Ready, Refused, Stop, Unload
+from .protocol import Adjust, Load, Message, Stop, Unload
 from .settler import Settler
+from .unit_key import UnitKey
 
 _DEVICE_BACK_OFF_S = (0.1, 10.0)
 _HEALTHY_MS = 60_000
 _IDLE_S = 1.0
+_LOOK_MS = 1000.0
+# A process that is ending closes its connection a moment before it is gone.
+_CLOSING_S = 0.1
 JOIN_S = 15.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnitKey:
-    """What tells units of one worker apart.
-
-    Attributes:
-        environment: name of the environment; empty is the worker's own Python.
-        version: model and version that have the process for themselves; empty where all share it.
-    """
-
-    environment: str = ""
-    version: str = ""
-
-    @property
-    def loop_name(self) -> str:
-        """What the unit's thread is called where loops are told of."""
-        return " ".join(part for part in ("device", self.environment, self.version) if part)
+# Device processes in a row that ended before their first word.
+_STILLBORN_MAX = 3
 
 
 class Identity(Protocol):
@@ -58,6 +47,7 @@ class Identity(Protocol):
     lock: threading.RLock
     changed: threading.Condition
     stopping: threading.Event
+    taking: bool
     server_offset_ms: float
 
     def now_ms(self) -> float:
@@ -84,15 +74,19 @@ class DeviceUnit:
         self.link: Link | None = None
         self.unsettled: list[Ended] = []
         self.settling = 0  # requests that the device thread is settling right now
+        self.python = python
+        self.is_closed = False
         self._worker = worker
         self._context = worker.context
         self._lock = worker.lock
         self._changed = worker.changed
-        self._python = python
+        self._overrun: Lane | None = None  # for which the process was killed; guarded by the lock
+        self._stillborn = 0  # device processes in a row; of the device thread
         self._over = threading.Event()  # nobody needs this unit any more
         self._settler = Settler(worker, worker.connect("settle"))
         self._loop = worker.context.watchdog.watch(key.loop_name, JOIN_S)
         self._started_ms = 0.0  # when the device process was started; of the device thread
+        self._look_ms = 0.0  # when to look next at what it has started; of the device thread
         self._back_off_s = _DEVICE_BACK_OFF_S[0]  # of the device thread
         self._thread = worker.context.make_thread("device", self, worker.fail)
 
@@ -103,17 +97,38 @@ class DeviceUnit:
     # Lanes; called by the keeper.
 
     def open_lane(self, model: str, record: VersionRecord) -> Lane:
-        """A new lane, which the device process loads, now if it runs, else when it comes up."""
-        with self._lock:  # throughout, or a process that comes up loads it as well
+        """A new lane, which the device process loads in its turn."""
+        with self._lock:
             lane = self.core.add_lane(model, record)
-            self.load_lane(lane)
+            self._load_next()
         return lane
 
-    def load_lane(self, lane: Lane) -> None:
-        """Have a lane loaded that was refused before."""
-        with self._lock:
-            self.core.progress_ms = self._worker.now_ms()
-            self.send([self._load_message(lane)])
+    def _load_next(self) -> None:
+        """Have one lane loaded, where none is; the lock is held.
+
+        One at a time, so that a batch comes between two loads. Those that were loaded before go
+        first. None is sent before the first word of a process: no version is to blame where there
+        is none.
+        """
+        core, link = self.core, self.link
+        lanes = core.unloaded_lanes()
+        can_load = core.device_up and core.is_greeted and not core.queue.has_load
+        if link is None or not can_load or not lanes:
+            return
+        is_proven = self._context.conduct.is_proven
+        lane = min(lanes, key=lambda lane: (not is_proven(lane.name), lane.number))
+        if self.send([self._load_message(lane)]):
+            core.begin_load(lane, self._worker.now_ms())
+
+    def take_on(self, lane: Lane, handed: Sequence[tuple[Held, bool]]) -> Lane:
+        """A new lane in the place of one of another unit, with what that held; the lock is held."""
+        new = self.open_lane(lane.model, lane.record)
+        self.core.take_on(new, handed)
+        return new
+
+    def hand_on(self, lane: Lane) -> list[tuple[Held, bool]]:
+        """Forget a lane that goes on in another unit; the lock is held."""
+        return self.core.hand_on(lane.number)
 
     def adjust_lane(self, lane: Lane, record: VersionRecord) -> None:
         """Take over changed limits, here and in the device process."""
@@ -157,65 +172,120 @@ class DeviceUnit:
         if link is None:
             if self._is_over():
                 return None
-            self._start_process()
-            return 0.0
+            return self._start_process()
         try:
             if self._serve(link):
                 return 0.0
-        except (ChannelClosedError, ProtocolError):
-            return None if self._worker.stopping.is_set() else self._mourn(link)
+        except ChannelClosedError:
+            return self._part_from(link, "it closed its connection")
+        except ProtocolError as error:
+            return self._part_from(link, f"it broke the protocol: {error}")
         with self._lock:
             self.link = None
         link.end(JOIN_S)
+        return None
+
+    def _part_from(self, link: Link, why: str) -> float | None:
+        if not self._worker.stopping.is_set():
+            return self._mourn(link, why)
+        with self._lock:
+            self.link = None
+        link.end(_CLOSING_S)
         return None
 
     def close(self) -> None:
         """End the watch, and the connection."""
         self._loop.end()
         self._settler.close()
+        self.is_closed = True
 
     def _is_over(self) -> bool:
         return self._worker.stopping.is_set() or (self._over.is_set() and not self.unsettled)
 
-    def _start_process(self) -> None:
-        link = self._context.open_link(self._python)
+    def _start_process(self) -> float:
+        """Start a device process; returns how long to wait before another try, in seconds."""
+        try:
+            link = self._context.open_link(self.python)
+        except OSError as error:  # an environment may be taken away at any time
+            with self._lock:
+                self._count_stillborn(self.core.unloaded_lanes(), str(error))
+                news = LaneNews(self.core.lanes)
+            news.tell(self._context.events)
+            return self._back_off()
         self._started_ms = self._worker.now_ms()
         device = self._context.settings.device
         self._context.events.emit("device.started", pid=link.pid, device=device)
         self._come_up(link)
+        return 0.0
 
-    def _mourn(self, link: Link) -> float:
-        """Lose a device process; returns how long to wait before the next one, in seconds."""
-        had_culprit = self._lose(link)
-        if had_culprit or self._worker.now_ms() - self._started_ms > _HEALTHY_MS:
-            self._back_off_s = _DEVICE_BACK_OFF_S[0]
+    def _back_off(self) -> float:
         pause_s = self._back_off_s
         self._back_off_s = min(2 * pause_s, _DEVICE_BACK_OFF_S[1])
         return pause_s
+
+    def _mourn(self, link: Link, why: str) -> float:
+        """Lose a device process; returns how long to wait before the next one, in seconds."""
+        had_culprit = self._lose(link, why)
+        if had_culprit or self._worker.now_ms() - self._started_ms > _HEALTHY_MS:
+            self._back_off_s = _DEVICE_BACK_OFF_S[0]
+        return self._back_off()
 
     def _come_up(self, link: Link) -> None:
         with self._lock:
             self.link = link
             self.core.device_up = True
             self.core.progress_ms = self._worker.now_ms()
-            self.send(
-                [self._load_message(lane) for lane in self.core.lanes.values() if not lane.refusal]
-            )
 
-    def _lose(self, link: Link) -> bool:
+    def _lose(self, link: Link, why: str) -> bool:
         """Mourn a device process; returns whether a culprit was found, who is gone as well."""
         with self._lock:
             self.link = None
         limited = bool(link.kill_reason)
-        link.kill(link.kill_reason)
-        reason = link.end(JOIN_S)
+        reason = link.end(_CLOSING_S, why)
         kind = ErrorKind.TIME_LIMIT if limited else ErrorKind.POISON
         with self._lock:
             suspects = self.core.count_inside()
+            was_found = self._judge(reason)
             ended = self.core.lose_device(kind, f"it ended the device process: {reason}")
+            news = LaneNews(self.core.lanes)
         self._context.events.emit("device.lost", pid=link.pid, reason=reason, suspects=suspects)
+        news.tell(self._context.events)
         self.settle(ended)
-        return bool(ended)
+        return bool(ended) or was_found
+
+    def _judge(self, reason: str) -> bool:
+        """See who is to blame for a loss; returns whether that is known. The lock is held."""
+        overrun, self._overrun = self._overrun, None
+        if not self._worker.taking:  # it is told to stop, and may have been killed for being late
+            return False
+        conduct, now_ms = self._context.conduct, self._worker.now_ms()
+        if not self.core.is_greeted:
+            unloaded = self.core.unloaded_lanes()
+            new = [lane for lane in unloaded if not conduct.is_proven(lane.name)]
+            return self._count_stillborn(new, reason)
+        loading = self.core.queue.loading
+        loss = Loss(
+            reason=reason,
+            loading=loading if overrun in {None, loading} else None,
+            at_work=self.core.at_work() if overrun is None else [overrun],
+            loaded=[lane for lane in self.core.lanes.values() if lane.ready],
+            is_shared=self.key.is_shared,
+            at_ms=now_ms,
+        )
+        was_found = conduct.judge(loss)
+        lanes = [lane for lane in self.core.lanes.values() if not lane.refusal]
+        if self.key.is_shared and len(lanes) > 1:
+            for lane in lanes:
+                lane.leaving = conduct.is_apart(lane.name, self.key.environment, now_ms)
+        return was_found
+
+    def _count_stillborn(self, lanes: Sequence[Lane], reason: str) -> bool:
+        """Refuse these lanes where device processes do not come up; the lock is held."""
+        self._stillborn += 1
+        if self._stillborn >= _STILLBORN_MAX:
+            for lane in lanes:
+                lane.refusal = f"its device process does not come up: {reason}"
+        return False
 
     def _serve(self, link: Link) -> bool:
         """Receive, send what comes next, then settle; False once the process was told to stop."""
@@ -224,11 +294,17 @@ class DeviceUnit:
             now_ms = self._worker.now_ms()
             ended = [e for message in messages for e in self.core.receive(message, now_ms)]
             self.send_plan()
+            self._load_next()
+            news = LaneNews(self.core.lanes, messages)
+            for lane, _ in news.ready:
+                self._stillborn = 0
+                self._context.conduct.note_ready(lane.name)
             self._changed.notify_all()
-        for message in messages:
-            if isinstance(message, Ready | Refused):
-                self._report(message)
+        news.tell(self._context.events)
         self.settle(ended)
+        if now_ms >= self._look_ms:
+            self._look_ms = now_ms + _LOOK_MS
+            link.look()
         if self._is_over():
             link.send(Stop())
             return False
@@ -239,16 +315,6 @@ class DeviceUnit:
         if look_again_ms is not None:
             return max(0.0, (look_again_ms - self._worker.now_ms()) / 1000)
         return min(_IDLE_S, self._loop.delay_s()) if self.unsettled else _IDLE_S
-
-    def _report(self, message: Ready | Refused) -> None:
-        lane = self.core.lanes.get(message.lane)
-        if lane is None:
-            return
-        fields = {"model": lane.model, "version": lane.version}
-        if isinstance(message, Ready):
-            self._context.events.emit("lane.ready", **fields, load_ms=round(message.load_ms))
-        else:
-            self._context.events.emit("lane.refused", **fields, reason=message.message)
 
     def send_plan(self) -> None:
         """Send what the core wants sent; the lock is held."""
@@ -261,17 +327,19 @@ class DeviceUnit:
             self.send(messages)
             self._context.faults.reach("worker.while_running")
 
-    def send(self, messages: list[Message]) -> None:
-        """Send to the device process if it runs; the lock is held."""
+    def send(self, messages: list[Message]) -> bool:
+        """Send to the device process if it runs; the lock is held. Whether all went out."""
         link = self.link
         if link is None:
-            return
+            return False
         try:
             for message in messages:
                 link.send(message)
         except ChannelClosedError:
             # The receiving thread finds the channel closed as well and starts anew.
             self.core.suspects.acquit()
+            return False
+        return True
 
     # Settling; on the device thread.
 
@@ -341,9 +409,10 @@ class DeviceUnit:
         now_ms = self._worker.now_ms()
         messages, ended = self.core.expire(now_ms)
         self.send(messages)
-        stage = self.core.overrun(now_ms)
-        if stage is not None:
-            self.kill(f"{stage} took longer than its limit")
+        overrun = self.core.overrun(now_ms)
+        if overrun is not None and self.link is not None:
+            self._overrun = overrun.lane
+            self.kill(f"{overrun.stage} took longer than its limit")
         self.hand_over(ended)
 
     def drop_closed(self, model: str, closed: Collection[str]) -> None:

@@ -11,6 +11,7 @@ import socket
 import struct
 import threading
 from collections import deque
+from contextlib import suppress
 
 from ..wire.errors import ProtocolError
 from .protocol import FRAME_BYTES_MAX, Message, decode, encode
@@ -18,6 +19,8 @@ from .protocol import FRAME_BYTES_MAX, Message, decode, encode
 _LENGTH = struct.Struct("<I")
 _READ_BYTES = 256 * 1024
 _GATHER_MAX = 64
+# Reads after the other side has ended; what its socket can hold is far less.
+_LAST_READS_MAX = 64
 
 
 class ChannelClosedError(ProtocolError):
@@ -61,9 +64,11 @@ class FrameChannel:
     """One end of the connection. Any thread may send; one thread receives.
 
     Owns the socket. `send` returns at once; `receive` also writes out what `send` could not.
+    `end` is a descriptor that becomes readable when the process on the other side has ended: a
+    process that it started may keep the socket open.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, end: int | None = None) -> None:
         sock.setblocking(False)
         self._sock = sock
         self._reader = FrameReader()
@@ -76,6 +81,9 @@ class FrameChannel:
         self._poller = select.poll()  # of the receiving thread
         self._poller.register(self._wake_read, select.POLLIN)
         self._poller.register(sock, select.POLLIN)
+        self._end = end
+        if end is not None:
+            self._poller.register(end, select.POLLIN)
         self._wants_to_write = False  # what the poller knows
 
     def fileno(self) -> int:
@@ -113,18 +121,61 @@ class FrameChannel:
             self._wants_to_write = not self._wants_to_write
             wanted = select.POLLIN | (select.POLLOUT if self._wants_to_write else 0)
             self._poller.modify(self._sock, wanted)
-        messages: list[Message] = []
-        for descriptor, happened in self._poller.poll(
-            None if timeout_s is None else int(timeout_s * 1000)
-        ):
-            if descriptor == self._wake_read:
-                os.read(self._wake_read, 4096)
-                continue
-            if happened & select.POLLOUT:
-                self._drain()
-            if happened & ~select.POLLOUT:
-                messages = [decode(body) for body in self._reader.feed(self._read_now())]
-        return messages
+        self.require_open()
+        timeout_ms = None if timeout_s is None else int(timeout_s * 1000)
+        happened = dict(self._poller.poll(timeout_ms))
+        if self._wake_read in happened:
+            self._forget_wakes()
+        if self._end in happened:
+            return self._last_words()
+        on_socket = happened.get(self._sock.fileno(), 0)
+        if on_socket & select.POLLOUT:
+            self._drain()
+        if on_socket & ~select.POLLOUT:
+            return [decode(body) for body in self._reader.feed(self._read_now())]
+        return []
+
+    def _forget_wakes(self) -> None:
+        try:
+            os.read(self._wake_read, 4096)
+        except OSError as error:  # a model's code may close whatever is open
+            raise ChannelClosedError("the device connection is closed") from error
+
+    def _last_words(self) -> list[Message]:
+        """What the other side said before it ended."""
+        bodies: list[memoryview] = []
+        for _ in range(_LAST_READS_MAX):
+            try:
+                chunk = self._read_now()
+            except ChannelClosedError:
+                break
+            if not chunk:
+                break
+            bodies += self._reader.feed(chunk)
+        if not bodies:
+            raise ChannelClosedError("the device process has ended")
+        return [decode(body) for body in bodies]
+
+    def require_open(self) -> None:
+        """Return where it is open.
+
+        Raises:
+            ChannelClosedError: it was closed, or abandoned.
+        """
+        if self._closed:
+            raise ChannelClosedError("the device connection is closed")
+
+    def abandon(self) -> None:
+        """Let go of the connection in a process that was forked from its owner's.
+
+        No thread but the caller's is left, and locks may be held for ever.
+        """
+        self._lock = threading.Lock()
+        self._closed = True
+        self._waiting.clear()
+        for descriptor in (self._sock.detach(), self._wake_read, self._wake_write):
+            with suppress(OSError):
+                os.close(descriptor)
 
     def waiting_bytes(self) -> int:
         """Bytes that `send` was given and the socket has not taken yet."""
@@ -168,7 +219,13 @@ class FrameChannel:
                 if not self._waiting:
                     return
                 frame = self._waiting[0]
-                written = self._write_now(frame)
+                try:
+                    written = self._write_now(frame)
+                except ChannelClosedError:
+                    # What the other side said before it closed is still to be read, and then its
+                    # end.
+                    self._waiting.clear()
+                    return
                 if written < len(frame):
                     self._waiting[0] = frame[written:]
                     return

@@ -53,6 +53,7 @@ class Heart:
         self._on_beat = on_beat
         self._lock = threading.Lock()
         self._wanted: dict[ModelKeys, Announcement] = {}  # guarded by _lock
+        self._told: dict[ModelKeys, Announcement] = {}  # guarded by _lock; by the last beat
         self._joined: set[ModelKeys] = set()  # written by the heart's thread
         self._models: set[str] = set()  # their names, for other threads to look up
         self._beaten_ms: dict[ModelKeys, float] = {}  # when each last beat began; the heart's
@@ -73,6 +74,12 @@ class Heart:
         with self._lock:
             self._wanted.pop(keys, None)
         self._again.set()
+
+    @property
+    def is_told(self) -> bool:
+        """Whether peers and operators can read what was announced last."""
+        with self._lock:
+            return self._told == self._wanted
 
     @property
     def models_joined(self) -> int:
@@ -140,6 +147,8 @@ class Heart:
                 self._beat(keys, announcement, began_ms)
             if self.fenced.is_set():
                 return
+        with self._lock:
+            self._told = wanted
         self._on_beat(began_ms)
 
     @contextmanager

@@ -16,8 +16,6 @@ from .batcher import ArrivalRate, WaitingRow
 from .cost import CostCurve
 from .protocol import Answer, Done, Failure
 
-_LOAD_TRIES = 2
-
 
 class Phase(Enum):
     """Where a held request stands."""
@@ -76,6 +74,11 @@ class Held:
         return self.phase in (Phase.PREPARING, Phase.PREPARED)
 
     @property
+    def is_finishing(self) -> bool:
+        """Whether all its rows have run, and it is being postprocessed."""
+        return self.phase is Phase.PREPARED and self.rows_left == 0
+
+    @property
     def is_elsewhere(self) -> bool:
         """Whether the inputs lie at a URL, from which the device process fetches them."""
         return self.entry.inputs_at not in (None, BLOB)
@@ -98,7 +101,9 @@ class Lane:
     record: VersionRecord
     ready: bool = False
     refusal: str = ""
+    is_told: bool = False  # that it was refused
     deaths: int = 0  # of the device process while it loaded this lane
+    leaving: bool = False  # it is to go on in a device process of its own
     lineage: str = ""
     cost: CostCurve = field(default_factory=CostCurve)
     waiting: deque[Held] = field(default_factory=deque)
@@ -110,6 +115,16 @@ class Lane:
     rate: ArrivalRate = field(default_factory=ArrivalRate)
 
     @property
+    def name(self) -> str:
+        """Model and version."""
+        return f"{self.model}/{self.version}"
+
+    @property
+    def is_unloaded(self) -> bool:
+        """Whether it is still to be loaded here."""
+        return not (self.ready or self.refusal or self.leaving)
+
+    @property
     def version(self) -> str:
         """Name of the version."""
         return self.record.version
@@ -118,12 +133,6 @@ class Lane:
     def busy(self) -> bool:
         """Whether anything waits to be prepared or run."""
         return bool(self.waiting or self.rows or self.preparing)
-
-    def blame(self, message: str) -> None:
-        """The device process ended while it loaded this lane; the second time it is refused."""
-        self.deaths += 1
-        if self.deaths >= _LOAD_TRIES:
-            self.refusal = f"while it was loaded, {message}"
 
     def weigh(self, held: Held) -> None:
         """Count a request against room, anew where another number of rows has become known.

@@ -14,6 +14,7 @@ from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor
 from ..broker.redis_broker import RedisBroker
 from ..broker.rights import WORKER, require_rights
 from ..service.clock import Clock
+from ..service.descendants import reap_orphans
 from ..service.events import Events
 from ..service.fault_points import FaultPoints
 from ..service.identity import new_worker_name
@@ -27,6 +28,7 @@ from ..wire.deployment import Deployment, Stamp, VersionRecord
 from ..wire.errors import ServerError
 from ..wire.keys import ModelKeys
 from .closed import ClosedWatch
+from .conduct import is_another, is_deployed_anew
 from .context import Devices, WorkerContext
 from .device_command import device_command
 from .environment import Interpreters
@@ -57,7 +59,8 @@ class ConsumerProgram:
     ) -> None:
         """See `WorkerContext`; what is None is made as the settings say."""
         devices = devices or Devices(
-            open_link=lambda python: DeviceLink(device_command(settings, python))
+            open_link=lambda python: DeviceLink(device_command(settings, python)),
+            reap=reap_orphans,
         )
         self._context = WorkerContext(
             settings=settings,
@@ -67,6 +70,7 @@ class ConsumerProgram:
             broker=broker or RedisBroker(settings.redis_url),
             open_link=devices.open_link,
             versions_apart=devices.versions_apart,
+            reap=devices.reap,
             faults=faults or FaultPoints(),
         )
 
@@ -116,7 +120,7 @@ class Keeper:
         self._loop = self._context.watchdog.watch("keeper", COMMAND_TIMEOUT_S)
         self._is_stranded = False  # it held requests of a version that cannot be loaded here
         self._has_looked = False  # at the deploy records
-        self._nonces: dict[str, str] = {}
+        self._told_states: dict[tuple[str, str], dict[str, str]] = {}
 
     def run(self, stop: StopSignal) -> Outcome:
         """Keep the worker until it is stopped or fenced.
@@ -155,8 +159,11 @@ class Keeper:
             self._ask_server()
         self._worker.watch_limits()
         self._give_back_stranded()
+        self._rearrange()
+        self._tell_lanes()
         self._report_ready()
         self._context.watchdog.look()
+        self._context.reap()
 
     def _give_back_stranded(self) -> None:
         """Let go of requests whose version cannot be loaded here any more.
@@ -172,6 +179,21 @@ class Keeper:
                 self._worker.drop_lane(lane)
                 self._is_stranded = True
                 self._context.events.emit("lane.stranded", model=model, version=version)
+
+    def _rearrange(self) -> None:
+        """Move lanes that are to have a device process of their own; refused ones need none."""
+        for pair, lane in self._lanes.items():
+            if lane.refusal:
+                self._worker.drop_lane(lane)
+            elif lane.leaving:
+                self._lanes[pair] = self._worker.part(lane)
+
+    def _tell_lanes(self) -> None:
+        """Announce at once what is ready or refused now: whoever waits for it looks there."""
+        states = {pair: _lane_state(lane) for pair, lane in self._lanes.items()}
+        if states != self._told_states:
+            self._told_states = states
+            self._announce(self._records.known)
 
     @property
     def is_over(self) -> bool:
@@ -250,22 +272,23 @@ class Keeper:
             self._worker.drop_lane(self._lanes.pop(pair))
         for pair, record in wanted.items():
             lane = self._lanes.get(pair)
-            anew = self._nonces.get(pair[0]) != deployments[pair[0]].nonce
             if lane is None:
                 self._lanes[pair] = self._open_lane(pair[0], record)
-            elif _is_another(lane, record) or (lane.refusal and anew):
-                # Deployed anew: what made it refuse may have been mended.
+            elif is_another(lane.record, record) or (
+                lane.refusal and is_deployed_anew(lane.record, record)
+            ):
+                # Deployed anew, this very version: what made it refuse may have been mended.
                 self._worker.drop_lane(lane)
                 self._lanes[pair] = self._open_lane(pair[0], record)
             elif lane.record != record:
                 self._worker.adjust_lane(lane, record)
-        self._nonces = {model: deployment.nonce for model, deployment in deployments.items()}
 
     def _open_lane(self, model: str, record: VersionRecord) -> Lane:
         """A lane that is being loaded, or one that is refused without a look at the version."""
         misfit = device_misfit(record, self._context.settings.device)
-        python, missing = self._interpreters.find(record.environment, f"{model}/{record.version}")
-        refusal = misfit or missing
+        name = f"{model}/{record.version}"
+        python, missing = self._interpreters.find(record.environment, name)
+        refusal = misfit or missing or self._context.conduct.refusal_of(name, record)
         if not refusal:
             return self._worker.open_lane(model, record, python)
         self._context.events.emit(
@@ -336,19 +359,14 @@ class Keeper:
         """Whether every lane is loaded or refused, and every model joined."""
         lanes = self._lanes.values()
         joined = self._worker.heart.models_joined == len({lane.model for lane in lanes})
-        return joined and self._has_looked and all(lane.ready or lane.refusal for lane in lanes)
+        is_told = joined and self._worker.heart.is_told
+        return is_told and self._has_looked and all(lane.ready or lane.refusal for lane in lanes)
 
 
 def _lane_state(lane: Lane) -> dict[str, str]:
     if lane.refusal:
         return {"state": "refused", "reason": lane.refusal}
     return {"state": "ready" if lane.ready else "loading"}
-
-
-def _is_another(lane: Lane, record: VersionRecord) -> bool:
-    """Whether a record is of other weights, code or environment than a lane that bears its name."""
-    loaded = lane.record
-    return (loaded.lineage, loaded.environment) != (record.lineage, record.environment)
 
 
 def device_misfit(record: VersionRecord, device: str) -> str:

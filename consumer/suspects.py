@@ -64,6 +64,10 @@ class Suspects:
         self._inside = []
         return culprit
 
+    def has(self, held: Held) -> bool:
+        """Whether a request is still to run apart, or runs so now."""
+        return held in self._inside or any(held in group for group in self._groups)
+
     def forget(self, held: Held) -> None:
         """A request is over."""
         if held in self._inside:

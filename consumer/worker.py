@@ -21,10 +21,11 @@ from ..wire.keys import ModelKeys
 from ..wire.work import WorkEntry
 from .blobs import Placed
 from .context import WorkerContext
-from .device_unit import JOIN_S, DeviceUnit, UnitKey
+from .device_unit import JOIN_S, DeviceUnit
 from .heart import Heart
 from .held import Lane, Placement, RecoveredEntry
 from .intake import BELL_TIMEOUT_S, Intake, Offer
+from .unit_key import CROWD, UnitKey
 
 _ROOM_WAIT_S = 1.0
 _DRAIN_LOOK_S = 0.2
@@ -102,10 +103,33 @@ class Worker:
     # Units and lanes; called by the keeper.
 
     def open_lane(self, model: str, record: VersionRecord, python: Path | None) -> Lane:
-        """Load a version in the device process of its environment, whose interpreter is given."""
-        apart = f"{model}/{record.version}" if self.context.versions_apart else ""
-        key = UnitKey(environment=record.environment, version=apart)
+        """Load a version in the device process of its environment, whose interpreter is given.
+
+        Or in one of its own, see `Conduct.is_apart`.
+        """
+        name, environment = f"{model}/{record.version}", record.environment
+        with self.lock:
+            conduct = self.context.conduct
+            is_apart = conduct.is_apart(name, environment, self.now_ms())
+        key = self._own_key(environment, name) if is_apart else UnitKey(environment=environment)
+        if self.context.versions_apart:
+            key = UnitKey(environment=environment, version=name)
         return self._unit_for(key, python).open_lane(model, record)
+
+    def _own_key(self, environment: str, name: str) -> UnitKey:
+        own = {unit.key.version for unit in self.units} - {"", CROWD, name}
+        is_full = len(own) >= self.context.settings.device_processes
+        return UnitKey(environment=environment, version=CROWD if is_full else name)
+
+    def part(self, lane: Lane) -> Lane:
+        """Give a lane that is leaving a device process of its own; returns the one in its place."""
+        unit = self.unit_of(lane)
+        assert unit is not None
+        other = self._unit_for(self._own_key(lane.record.environment, lane.name), unit.python)
+        with self.lock:
+            new = other.take_on(lane, unit.hand_on(lane))
+        self._retire_if_empty(unit)
+        return new
 
     def _unit_for(self, key: UnitKey, python: Path | None) -> DeviceUnit:
         for unit in self.units:
@@ -140,11 +164,14 @@ class Worker:
             return
         if unit.drop_lane(lane):
             self._let_go(lane)
+        self._retire_if_empty(unit)
+
+    def _retire_if_empty(self, unit: DeviceUnit) -> None:
         # The worker's own Python is kept warm for the next version.
         if not unit.core.lanes and unit.key != UnitKey():
             with self.lock:
                 self.units = [one for one in self.units if one is not unit]
-            self._leaving.append(unit)
+            self._leaving = [one for one in (*self._leaving, unit) if not one.is_closed]
             unit.retire()
 
     def _let_go(self, lane: Lane) -> None:

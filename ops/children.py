@@ -5,9 +5,11 @@ ends.
 """
 
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -21,6 +23,7 @@ from .restarting import Series
 
 _READY_LINE_BYTES_MAX = 64 * 1024
 _READ_BYTES = 64 * 1024
+_END_LOOK_MS = 20.0
 
 
 class ProgramError(BatchfleetError):
@@ -182,16 +185,29 @@ class Child:
         """
         if self._process is None:
             return True
-        obeyed = True
-        try:
-            # Reads stdout to its end: a program that prints while it ends must not block on us.
-            self._process.communicate(timeout=max(0.0, timeout_ms) / 1000)
-        except subprocess.TimeoutExpired:
-            obeyed = False
+        obeyed = self._wait(self._now_ms() + timeout_ms)
+        if not obeyed:
             self._process.kill()
             self._process.wait()
         self._close()
         return obeyed
+
+    def _wait(self, give_up_ms: float) -> bool:
+        """Wait for the program's own end: what it leaves behind may hold its stdout for ever.
+
+        Reads meanwhile: a program that prints while it ends must not block on us.
+        """
+        assert self._process is not None
+        poller = select.poll()
+        poller.register(self._stdout(), select.POLLIN)
+        while self._process.poll() is None:
+            left_ms = give_up_ms - self._now_ms()
+            if left_ms <= 0:
+                return False
+            if poller.poll(min(left_ms, _END_LOOK_MS)) and not self._read_now():
+                with suppress(subprocess.TimeoutExpired):  # it has closed its stdout
+                    self._process.wait(min(left_ms, _END_LOOK_MS) / 1000)
+        return True
 
 
 def _forward(printed: bytes) -> None:

@@ -74,7 +74,8 @@ def deploy(
     for tenant in tenants:
         require_name("tenant", tenant)
     streams = streams_of(keys, record, overrides_in(operator.deploy_hash(model)))
-    command = fleet.deploy(keys, record, streams, operator.draw_nonce(), tenants)
+    nonce = operator.draw_nonce()
+    command = fleet.deploy(keys, replace(record, deployed=nonce), streams, nonce, tenants)
     epoch = operator.executor.run(command)
     # After the record: whoever sees the name must find the record behind it.
     operator.executor.run(fleet.enlist_model(operator.namespace, model))
@@ -91,7 +92,9 @@ def offer(operator: Operator, model: str, record: VersionRecord) -> Deployed:
     keys = operator.keys(model)
     require_name("version", record.version)
     streams = streams_of(keys, record, overrides_in(operator.deploy_hash(model)))
-    epoch = operator.executor.run(fleet.offer(keys, record, streams, operator.draw_nonce()))
+    nonce = operator.draw_nonce()
+    command = fleet.offer(keys, replace(record, deployed=nonce), streams, nonce)
+    epoch = operator.executor.run(command)
     if not epoch:
         raise RequestError.of(ErrorKind.UNKNOWN_MODEL, f"no model {shown(model)} is deployed")
     return Deployed(model=model, version=record.version, epoch=epoch)

@@ -11,6 +11,7 @@ from typing import Any, Self
 from ..broker.blocking import BlockingExecutor
 from ..broker.embedded import EmbeddedServer, embedded_options, is_free
 from ..service.clock import Clock
+from ..service.descendants import end_orphans
 from ..service.events import Events
 from ..service.lifecycle import StopSignal
 from ..service.settings import Settings
@@ -31,12 +32,17 @@ class PortInUseError(BatchfleetError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a fleet gets from the process that starts it."""
+    """What a fleet gets from the process that starts it.
+
+    `adopts`: the process adopts orphans and starts nothing beside the fleet, so that any other
+    child of it is what a program of the fleet has left behind.
+    """
 
     environ: Mapping[str, str]
     clock: Clock
     events: Events
     stop: StopSignal
+    adopts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +86,15 @@ class LocalFleet:
     @property
     def pids(self) -> Pids:
         """Process ids at the moment; a program that is about to be restarted has none."""
-        pids = [child.pid for child in self._children]
+        pids = self._program_pids()
         return Pids(
             server=None if self._server is None else self._server.pid,
             router=pids[0] if pids else None,
             consumers=tuple(pid for pid in pids[1:] if pid is not None),
         )
+
+    def _program_pids(self) -> list[int | None]:
+        return [child.pid for child in self._children]
 
     def start_server(self) -> None:
         """Start a private server, unless the settings name one.
@@ -165,6 +174,7 @@ class LocalFleet:
     def look(self) -> None:
         """One look at everything that runs; see `supervise`."""
         self._require_server()
+        self._end_orphans()
         for child in self._children:
             pid = child.pid
             exit_code = child.look()
@@ -192,8 +202,17 @@ class LocalFleet:
             for child in self._children
             if not child.end(give_up_ms - clock.monotonic_ms())
         ]
+        self._end_orphans()
         self._children = []
         return killed
+
+    def _end_orphans(self) -> None:
+        """End what programs that are gone have left behind."""
+        if self._around.adopts:
+            ours = {pid for pid in self._program_pids() if pid is not None}
+            if self._server is not None and self._server.is_running:
+                ours.add(self._server.pid)
+            end_orphans(ours)
 
     def stop(self) -> None:
         """End everything. May be called twice, and after a start that failed half-way."""

@@ -98,7 +98,10 @@ EVENTS: dict[str, EventRow] = {
     ),
     "lane.ready": EventRow(INFO, "A version is loaded and warm.", ("model", "version", "load_ms")),
     "lane.refused": EventRow(
-        ERROR, "A version could not be loaded here.", ("model", "version", "reason")
+        ERROR,
+        "A version could not be loaded here. Told once; it is tried again when this very version "
+        "is deployed again.",
+        ("model", "version", "reason"),
     ),
     "lane.stranded": EventRow(
         ERROR,

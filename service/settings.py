@@ -30,7 +30,7 @@ CONFIG_VARIABLE = "BATCHFLEET_CONFIG"
 CONFIG_FILE = "batchfleet.toml"
 # Variables with our prefix that are not settings of a process.
 _OTHER_VARIABLES = re.compile(
-    r"BATCHFLEET_(CONFIG|FAULT_POINTS|JOBS_REDIS_URL|REDIS_SERVER|TEST_[A-Z0-9_]*)"
+    r"BATCHFLEET_(CONFIG|DEVICE_PROCESS|FAULT_POINTS|JOBS_REDIS_URL|REDIS_SERVER|TEST_[A-Z0-9_]*)"
 )
 OWN_CODE = "own"
 _DURATION_MS_MAX = 86_400_000
@@ -181,6 +181,13 @@ class Settings:
     )
     threads: int = _row(
         1, "threads of one model operation on the CPU", "consumer", "up", rule=Range(1, 1024)
+    )
+    device_processes: int = _row(
+        4,
+        "versions of a worker that get a device process of their own, since they ended it, at most",
+        "consumer",
+        "up",
+        rule=Range(1, 64),
     )
     allow_code: str = _row(
         "",

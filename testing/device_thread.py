@@ -14,6 +14,7 @@ from ..consumer.protocol import Message
 from ..service.clock import Clock
 
 _SOCKET_BUFFER_BYTES = 1024 * 1024
+_CUT_S = 5.0
 
 
 class DeviceThread:
@@ -84,14 +85,18 @@ class DeviceThread:
         """Make a waiting `receive` return."""
         self._channel.wake()
 
+    def look(self) -> None:
+        """Nothing has to end with it: what its code starts belongs to this process."""
+
     def kill(self, reason: str) -> None:
         """Cut the connection; what runs is left behind, and its results go nowhere."""
         self.kill_reason = self.kill_reason or reason
         self._cut()
 
-    def end(self, patience_s: float) -> str:
+    def end(self, patience_s: float, why: str = "") -> str:
         """Wait for the end, cut the connection if it does not come; returns how it ended."""
-        self._over.wait(patience_s)
+        is_over = self._over.wait(patience_s)
         self._cut()
+        self._over.wait(_CUT_S)
         self._channel.close()
-        return self.kill_reason or self._cause
+        return self.kill_reason or (self._cause if is_over or not why else why)

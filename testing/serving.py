@@ -241,8 +241,7 @@ class _SmallFleet:
             executor.run(fleet.enlist_model(keys.namespace, keys.model))
         self._worker.start("worker")
         self._router.start("router")
-        # A load that ends what it runs in, or takes too long, is tried a second time.
-        give_up_ms = self._clock.monotonic_ms() + 2 * record.limits.load_ms + _GRACE_MS
+        give_up_ms = self._clock.monotonic_ms() + record.limits.load_ms + _GRACE_MS
         while (state := self._state()).get("state") != "ready":
             if self._failure is not None:
                 raise self._failure

@@ -265,7 +265,7 @@ class VersionRecord:
 
     `bytes_per_token` is the published ratio from which a router estimates a length; 0 means that
     the model has no length rule and all its requests share the one bucket 0. `draining` are edges
-    of buckets that went out of service, in whose streams something may still lie.
+    of buckets that went out of service. `deployed` is new with every deploy of this very version.
     """
 
     version: str
@@ -273,6 +273,7 @@ class VersionRecord:
     environment: str = ""
     device: str = "any"
     lineage: str = ""
+    deployed: str = ""
     bytes_per_token: float = 0.0
     signature: Signature = field(default_factory=Signature)
     limits: Limits = field(default_factory=Limits)
@@ -292,6 +293,7 @@ class VersionRecord:
                 "environment": self.environment,
                 "device": self.device,
                 "lineage": self.lineage,
+                "deployed": self.deployed,
                 "bytes_per_token": self.bytes_per_token,
                 "signature": self.signature.to_wire(),
                 "limits": self.limits.to_wire(),
@@ -315,6 +317,7 @@ class VersionRecord:
             environment=text_in(wire, "environment", ""),
             device=text_in(wire, "device", "any"),
             lineage=text_in(wire, "lineage", ""),
+            deployed=text_in(wire, "deployed", ""),
             bytes_per_token=ratio(wire.get("bytes_per_token", 0.0)),
             signature=Signature.from_wire(wire.get("signature", {})),
             limits=limits_from_wire(_known_limits(overrides), limits),

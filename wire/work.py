@@ -112,7 +112,7 @@ _READ: dict[str, Callable[[bytes], Any]] = {
     "warnings": _lines,
 }
 _READERS = {name.encode(): (name, read) for name, read in _READ.items()}
-_READERS[b"deadline"] = ("deadline_ms", _whole(Range(0, 10**_DIGITS_MAX)))
+_READERS[b"deadline"] = ("deadline_ms", _whole(Range(0, 10**_DIGITS_MAX - 1)))
 
 
 def parse_work(stream: str, entry_id: bytes, flat: Sequence[bytes]) -> WorkEntry:

@@ -1,6 +1,7 @@
 """What the device process asks of the operating system: whom to die with, what to run on."""
 
 import ctypes
+import fcntl
 import io
 import os
 import signal
@@ -85,11 +86,61 @@ def die_with_parent(parent_pid: int) -> None:
         OSError: the kernel refused.
     """
     if sys.platform == "linux":
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-            raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+        _ask_for_death_signal(signal.SIGKILL)
+    _require_parent(parent_pid)
+
+
+def _ask_for_death_signal(number: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+
+
+def _require_parent(parent_pid: int) -> None:
     if os.getppid() != parent_pid:
         raise SystemExit(f"the parent {parent_pid} is gone already")
+
+
+def end_with(lifeline: int, parent_pid: int) -> None:
+    """Have the kernel kill this process and its children when a pipe breaks (Linux; else nothing).
+
+    The pipe breaks with the main process, and the kernel needs no help of ours: a native call that
+    holds the interpreter cannot put it off. Children in this process's group end with it. It takes
+    the place of `die_with_parent`, which would end this process first, and the pipe's reader with
+    it.
+
+    Raises:
+        SystemExit: the parent died before the kernel was asked.
+        OSError: the kernel refused.
+    """
+    keep_from_children(lifeline)
+    if not hasattr(fcntl, "F_SETSIG"):
+        return
+    try:
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid() if leads_group() else os.getpid())
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
+    except OSError:  # a sandbox may not know it; `die_with_parent` stays in force
+        return
+    _ask_for_death_signal(0)
+    _require_parent(parent_pid)
+
+
+def end_group() -> None:
+    """Kill this process and its group, where the group is its own."""
+    if leads_group():
+        os.killpg(os.getpid(), signal.SIGKILL)
+
+
+def leads_group() -> bool:
+    """Whether this process's group is its own."""
+    return os.getpgid(0) == os.getpid()
+
+
+def keep_from_children(descriptor: int) -> None:
+    """Have no program that a model's code starts inherit a descriptor."""
+    os.set_inheritable(descriptor, False)
 
 
 def die_first_for_memory() -> None:

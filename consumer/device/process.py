@@ -157,6 +157,7 @@ class DeviceProcess:
     def _unless_stopping(self, work: Callable[[Any], None], message: Any) -> None:
         if not self._stopping:
             work(message)
+            self._channel.require_open()  # not in a child that the model's code forked
 
     def _unload(self, message: Unload) -> None:
         self._book.drop_lane(message.lane)

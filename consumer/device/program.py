@@ -3,7 +3,6 @@
 import argparse
 import faulthandler
 import os
-import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -17,15 +16,20 @@ from ...service.logs import LOG_FORMATS, LOG_LEVELS, DescriptorLog, configure_lo
 from ..frames import ChannelClosedError, FrameChannel
 from ..protocol import EXIT_MODEL_LEFT
 from .faults import ModelLeftError
+from .forks import stand_apart
 from .host import (
     die_first_for_memory,
     die_with_parent,
+    end_group,
+    end_with,
     keep_freed_memory,
+    keep_from_children,
     make_prints_safe,
     own_log_descriptor,
 )
 from .loading import Opener, OpeningOptions
 from .process import DeviceProcess
+from .signals import outlast_signals
 
 _EXIT_CRASHED = 70
 # Threads that preprocess in Python hold the interpreter for this long at most while the device
@@ -41,6 +45,9 @@ def main(make_opener: Callable[[OpeningOptions], Opener]) -> NoReturn:
     """
     arguments = _parser().parse_known_args()[0]
     die_with_parent(arguments.parent)
+    keep_from_children(arguments.fd)
+    if arguments.lifeline is not None:
+        end_with(arguments.lifeline, arguments.parent)
     keep_freed_memory()
     log_descriptor = own_log_descriptor()
     write_line = DescriptorLog(log_descriptor).write_line
@@ -51,10 +58,7 @@ def main(make_opener: Callable[[OpeningOptions], Opener]) -> NoReturn:
         die_first_for_memory()
     except OSError as error:  # /proc is read-only in some containers
         logger.warning("oom_score_not_set", reason=str(error))
-    # An interrupt at a terminal, or a stop of the whole group, reaches this process too; when it
-    # ends is for the main process to say.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    outlast_signals()
     faulthandler.enable(log_descriptor)
     make_prints_safe()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
@@ -64,13 +68,14 @@ def main(make_opener: Callable[[OpeningOptions], Opener]) -> NoReturn:
         sources=arguments.sources and arguments.sources.absolute(),
         own_store=arguments.own_store,
     )
-    _leave(_serve(arguments.fd, make_opener(options), logger))
+    _leave(_serve(arguments.fd, arguments.parent, make_opener(options), logger))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m batchfleet.consumer.device")
     parser.add_argument("--fd", type=int, required=True, help="descriptor of the connection")
     parser.add_argument("--parent", type=int, required=True, help="process id of the parent")
+    parser.add_argument("--lifeline", type=int, help="descriptor of a pipe that ends with it")
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="info")
     parser.add_argument("--log-format", choices=LOG_FORMATS, default="json")
     parser.add_argument("--allow-code", default="", help="as the setting of that name")
@@ -80,23 +85,31 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _serve(descriptor: int, open_files: Opener, logger: Any) -> int:
+def _serve(descriptor: int, parent: int, open_files: Opener, logger: Any) -> int:
     def crashed(error: BaseException) -> NoReturn:
         if isinstance(error, ChannelClosedError):
-            _leave(0)
+            _leave_alone(parent)
         if isinstance(error, ModelLeftError):
             _leave(EXIT_MODEL_LEFT)
         logger.critical("device_thread_crashed", exc_info=error)
         _leave(_EXIT_CRASHED)
 
     channel = FrameChannel(socket.socket(fileno=descriptor))
+    stand_apart(channel)
     try:
         DeviceProcess(channel, open_files, SystemClock(), logger, crashed).serve()
     except ChannelClosedError:
-        return 0
+        _leave_alone(parent)
     except BaseException as error:  # noqa: BLE001  `crashed` ends the process
         crashed(error)
     return 0
+
+
+def _leave_alone(parent: int) -> NoReturn:
+    """Exit; where the main process is gone, end what a model's code has started as well."""
+    if os.getppid() != parent:
+        end_group()
+    _leave(0)
 
 
 def _leave(status: int) -> NoReturn:

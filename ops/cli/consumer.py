@@ -4,6 +4,7 @@ import click
 
 from ...consumer.program import ConsumerProgram
 from ...service.clock import SystemClock
+from ...service.descendants import adopt_orphans, end_orphans
 from ...service.events import Events
 from ...service.fault_points import find_fault_points
 from .finding import require_own_store
@@ -27,7 +28,11 @@ def consumer(loaded: Loaded, *, as_json: bool) -> None:
     """
     loaded.settings.require_redis_url()
     require_own_store(loaded.settings)
+    adopt_orphans()
     events = Events()
     faults = find_fault_points(loaded.environ, events)
     program = ConsumerProgram(loaded.settings, events, SystemClock(), faults=faults)
-    run_program(program, "the worker", as_json=as_json)
+    try:
+        run_program(program, "the worker", as_json=as_json)
+    finally:
+        end_orphans(())

@@ -8,6 +8,7 @@ import click
 from ...broker import fleet as fleet_commands
 from ...models.store import Store
 from ...service.clock import SystemClock
+from ...service.descendants import adopt_orphans
 from ...service.events import Events
 from ...service.lifecycle import StopSignal
 from ...service.settings import OWN_CODE
@@ -39,7 +40,10 @@ def up(loaded: Loaded, *, port: int | None, as_json: bool) -> None:
     require_own_store(loaded.settings)
     stop = StopSignal()
     stop.install()
-    around = Surroundings(environ=loaded.environ, clock=SystemClock(), events=Events(), stop=stop)
+    adopt_orphans()
+    around = Surroundings(
+        environ=loaded.environ, clock=SystemClock(), events=Events(), stop=stop, adopts=True
+    )
     # Who starts a whole fleet for himself may run what he alone can have put into his store.
     settings = replace(loaded.settings, allow_code=loaded.settings.allow_code or OWN_CODE)
     with LocalFleet(settings, port, around) as local:

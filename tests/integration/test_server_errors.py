@@ -141,6 +141,7 @@ def test_a_transaction_that_was_spoilt(bench):
 
 
 def test_an_emptied_script_cache_is_no_error(bench):
+    bench.admin.hset(KEYS.deploy, "stable", "1")  # a worker joins what is deployed
     bench.executor.run(fleet.lost(KEYS))
     for _ in range(2):
         bench.admin.script_flush()
@@ -172,6 +173,7 @@ def _refusal_now(executor):
 
 
 def test_who_is_not_let_in(bench):
+    bench.admin.hset(KEYS.deploy, "stable", "1")
     bench.admin.execute_command("ACL", "SETUSER", "half", "on", ">x", "~e:*", "+@all", "-set")
     bench.admin.execute_command("ACL", "SETUSER", "deaf", "on", ">x", "+@all")
     for user, password, code in (

@@ -6,13 +6,16 @@ import sys
 
 import psutil
 import pytest
+from support.fleet import runs, until
 
+from batchfleet.models.drafting import Wishes, draft_of_file
 from batchfleet.models.importing import import_builtin
 from batchfleet.models.store import Store
 from batchfleet.service.addresses import masked_url
 from batchfleet.service.lifecycle import spawn
 
 PATIENCE_S = 60
+STOP_S = 10
 PROGRAM = [sys.executable, "-m", "batchfleet.ops"]
 
 
@@ -103,6 +106,54 @@ def test_up_serves_what_is_in_the_store_until_it_is_asked_to_stop(echo_fleet):
 def test_up_starts_a_program_that_died_again(echo_fleet):
     psutil.Process(echo_fleet.facts["pids"]["router"]).kill()
     assert json.loads(echo_fleet.run("infer", "echo", "hello", "--json"))["status"] == "ok"
+
+
+STARTS = """\
+import subprocess
+from pathlib import Path
+from batchfleet import Model
+
+class Starts(Model):
+    def load(self, context):
+        for apart in (False, True):
+            child = subprocess.Popen(["sleep", "611"], start_new_session=apart, env={{}})
+            with Path({notes!r}).open("a") as notes:
+                notes.write(f"{{child.pid}}\\n")
+
+    def predict(self, rows, context):
+        return rows
+"""
+
+
+@pytest.fixture
+def starting_fleet(up, store_path, tmp_path):
+    """A fleet whose model starts processes, and their numbers."""
+    path, notes = tmp_path / "starts.py", tmp_path / "children"
+    path.write_text(STARTS.format(notes=str(notes)))
+    Store(str(store_path)).publish(*draft_of_file(path, Wishes(model="starts", version="1")))
+    started = up()
+    return started, [int(line) for line in notes.read_text().split()]
+
+
+def gone(pids):
+    return until(lambda: not any(map(runs, pids)), f"{pids} are gone", 5)
+
+
+def test_up_stops_at_once_whatever_its_models_have_started(starting_fleet):
+    fleet, children = starting_fleet
+    fleet.process.terminate()
+    # Whoever reads what it says reads to the end.
+    fleet.process.communicate(timeout=STOP_S)
+    assert fleet.process.returncode == 0
+    assert gone(children)
+
+
+@pytest.mark.slow
+def test_what_the_models_of_a_killed_worker_have_started_ends_under_up(starting_fleet):
+    fleet, children = starting_fleet
+    psutil.Process(fleet.facts["pids"]["consumers"][0]).kill()
+    assert gone(children)
+    assert fleet.process.poll() is None
 
 
 def test_up_that_is_killed_takes_everything_with_it(echo_fleet):

@@ -75,6 +75,7 @@ class SimulatedDevice:
         self._unsaid = set()  # names of those whose answers are under way
         self._due = []  # (ms, message), in the order of their time
         self._busy_until_ms = world.now_ms
+        self._loading_until_ms = world.now_ms
         self._cause = ""  # of its death
         self._thread = world.current
         self.pid = len(process.devices) + 1
@@ -86,8 +87,8 @@ class SimulatedDevice:
         after_ms = self._world.chance.expovariate(1 / mean_ms)
 
         def crash():
-            if not self._cause and self._witness.faults_are_on:
-                self.die("it crashed by chance")
+            if self._witness.faults_are_on:
+                self.crash("it crashed by chance")
 
         self._world.after(after_ms, crash)
 
@@ -102,7 +103,9 @@ class SimulatedDevice:
         match message:
             case Load():
                 load_ms = chance.uniform(20, 400)
-                self._say(self._occupy(load_ms), Ready(message.lane, _CURVE, "a" * 16, 0, load_ms))
+                done_ms = self._occupy(load_ms)
+                self._loading_until_ms = self._world.now_ms + done_ms
+                self._say(done_ms, Ready(message.lane, _CURVE, "a" * 16, 0, load_ms))
             case Prepare() | Fetch():
                 self._prepare(message.items)
             case Run():
@@ -134,11 +137,22 @@ class SimulatedDevice:
         self.kill_reason = self.kill_reason or reason
         self.die(reason or "killed")
 
-    def end(self, _patience_s):
+    def look(self):
+        """It starts no processes."""
+
+    def end(self, _patience_s, _why=""):
         self.die("it was ended")
         return self.kill_reason or self._cause
 
     # What happens inside.
+
+    def crash(self, cause):
+        """It is ended from outside; not while it loads, which would be the version's fault."""
+        left_ms = self._loading_until_ms - self._world.now_ms
+        if left_ms > 0:
+            self._world.after(left_ms, lambda: self.crash(cause))
+        else:
+            self.die(cause)
 
     def die(self, cause):
         """It ends now; what it has not said yet, it never says."""

@@ -161,7 +161,7 @@ class Simulation:
         actor = self._one_of(self.consumers)
         for device in actor.devices if actor is not None else ():
             if device.is_alive:
-                device.die("it was made to crash")
+                device.crash("it was made to crash")
 
     def server_away(self):
         self.server.go_away(self.world.chance.uniform(100, 5_000))

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 
+import psutil
 import redis
 
 from batchfleet.broker import fleet as commands
@@ -46,6 +47,14 @@ def until(condition, what, timeout_s=PATIENCE_S):
         assert monotonic() < give_up, f"after {timeout_s:g} s still not: {what}"
         pause.wait(_LOOK_AGAIN_S)
     return found
+
+
+def runs(pid):
+    """Whether a process runs; who has ended and is not reaped yet does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def draft_of(builtin, model, *, limits=None, parameters=None, **changes):

@@ -51,11 +51,12 @@ def test_a_device_process_is_told_paths_that_no_change_of_folder_moves(monkeypat
     assert command[command.index("--cache") + 1].startswith(str(tmp_path))
 
 
-def test_a_user_without_a_home_goes_without_a_default_cache(monkeypatch):
+def test_where_there_is_no_place_for_a_cache_there_is_no_default_one(monkeypatch, tmp_path):
     def homeless():
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.setattr(Path, "home", homeless)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "gone"))
     assert find_cache("") is None
     assert find_cache("/copies") == Path("/copies")
 

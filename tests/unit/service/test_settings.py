@@ -105,6 +105,7 @@ def test_variables_of_tests_and_tools_are_no_settings():
     environ = {
         "BATCHFLEET_CONFIG": "",
         "BATCHFLEET_TEST_SERVER": "redis7",
+        "BATCHFLEET_DEVICE_PROCESS": "a mark that programs of a model inherit",
         "BATCHFLEET_JOBS_REDIS_URL": "redis://jobs",
         "BATCHFLEET_REDIS_SERVER": "/bin/redis-server",
     }

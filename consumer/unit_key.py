@@ -1,0 +1,30 @@
+"""What tells the device processes of one worker apart."""
+
+from dataclasses import dataclass
+
+# In place of a version: those share the process that have ended one, where each has one no more.
+CROWD = "crowd"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitKey:
+    """What tells units of one worker apart.
+
+    Attributes:
+        environment: name of the environment; empty is the worker's own Python.
+        version: model and version that have the process for themselves; empty where all share it
+            that behave, `CROWD` where the others do.
+    """
+
+    environment: str = ""
+    version: str = ""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the process is that of all who behave."""
+        return not self.version
+
+    @property
+    def loop_name(self) -> str:
+        """What the unit's thread is called where loops are told of."""
+        return " ".join(part for part in ("device", self.environment, self.version) if part)

@@ -1,0 +1,289 @@
+"""One device process after the other, and which versions get into which."""
+
+from collections import deque
+from dataclasses import replace
+
+import pytest
+from support.loops import Watch
+
+from batchfleet.broker.memory.executors import MemoryBroker
+from batchfleet.broker.memory.server import MemoryServer
+from batchfleet.consumer.context import WorkerContext
+from batchfleet.consumer.frames import ChannelClosedError
+from batchfleet.consumer.protocol import Hello, Load, Ready, Refused, Unload
+from batchfleet.consumer.unit_key import CROWD
+from batchfleet.consumer.worker import Worker
+from batchfleet.service.events import Events
+from batchfleet.service.settings import Settings
+from batchfleet.wire.deployment import Limits, VersionRecord
+
+HELLO = Hello(1, 7, "3")
+
+
+class StandIn:
+    """A device process that says what a test tells it to; `None` in its place is its end."""
+
+    def __init__(self):
+        self.kill_reason = ""
+        self.sent = []
+        self.words = deque()
+        self.pid = 7
+
+    def says(self, *words):
+        self.words += words
+
+    def dies(self):
+        self.words.append(None)
+
+    def send(self, message):
+        self.sent.append(message)
+
+    def receive(self, _timeout_s):
+        word = self.words.popleft() if self.words else HELLO
+        if word is None:
+            raise ChannelClosedError
+        return [word]
+
+    def wake(self):
+        pass
+
+    def look(self):
+        pass
+
+    def kill(self, reason):
+        self.kill_reason = reason
+        self.words.clear()
+        self.dies()
+
+    def end(self, _patience_s, _why=""):
+        return self.kill_reason or "exit code 3"
+
+    @property
+    def loads(self):
+        """Numbers of the lanes that it was to load."""
+        return [message.lane for message in self.sent if isinstance(message, Load)]
+
+
+class Idle:
+    """A thread whose passes the test makes."""
+
+    def start(self):
+        pass
+
+    def join(self, timeout=None):
+        pass
+
+
+class Bench:
+    """A worker whose device processes are stand-ins."""
+
+    def __init__(self, **settings):
+        self.watch = Watch()
+        self.links = []
+        self.failure = None
+        self.worker = Worker(
+            WorkerContext(
+                settings=Settings(**settings),
+                events=Events(self.watch.log),
+                clock=self.watch.clock,
+                watchdog=self.watch.watchdog,
+                broker=MemoryBroker(MemoryServer()),
+                open_link=self.open_link,
+                make_thread=lambda *_: Idle(),
+            ),
+            "w1",
+        )
+
+    def open_link(self, _python):
+        if self.failure is not None:
+            raise self.failure
+        self.links.append(StandIn())
+        return self.links[-1]
+
+    def open(self, model, **limits):
+        record = VersionRecord(version="1", limits=Limits(**limits))
+        return self.worker.open_lane(model, record, None)
+
+    def unit_of(self, lane):
+        return self.worker.unit_of(lane)
+
+    def step(self, unit, *words):
+        """One pass for each word."""
+        for word in words:
+            unit.link.says(word)
+            unit.step()
+
+    def come_up(self, unit):
+        """Start a device process that says hello."""
+        assert unit.link is None
+        unit.step()
+        self.step(unit, HELLO)
+        return unit.link
+
+    def make_ready(self, unit, *lanes):
+        self.step(unit, *(Ready(lane.number, [], "a" * 16, 0, 1.0) for lane in lanes))
+
+    def lose(self, unit):
+        self.step(unit, None)
+
+    def told(self, event):
+        return [fields for name, fields in self.watch.log.lines if name == event]
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+def test_versions_are_loaded_one_after_another_and_none_before_the_first_word(bench):
+    one, two = bench.open("one"), bench.open("two")
+    unit = bench.unit_of(one)
+    assert bench.unit_of(two) is unit
+    unit.step()
+    assert unit.link.loads == []
+    bench.step(unit, HELLO)
+    assert unit.link.loads == [one.number]
+    bench.step(unit, Refused(one.number, "it is of no use"))
+    assert unit.link.loads == [one.number, two.number]
+    bench.make_ready(unit, two)
+    assert [event["model"] for event in bench.told("lane.refused")] == ["one"]
+    assert [event["model"] for event in bench.told("lane.ready")] == ["two"]
+
+
+def test_after_a_loss_what_served_comes_first_and_what_was_refused_not_at_all(bench):
+    bad, new, good = bench.open("bad"), bench.open("new"), bench.open("good")
+    unit = bench.unit_of(good)
+    bench.come_up(unit)
+    bench.step(unit, Refused(bad.number, "it is of no use"))
+    bench.step(unit, Refused(new.number, "not this time"))
+    bench.make_ready(unit, good)
+    new.refusal = ""
+    bench.lose(unit)
+    link = bench.come_up(unit)
+    assert link.loads == [good.number]
+    bench.make_ready(unit, good)
+    assert link.loads == [good.number, new.number]
+
+
+def test_a_version_whose_load_ends_the_process_is_refused_and_told_once(bench):
+    good, bad = bench.open("good"), bench.open("bad")
+    unit = bench.unit_of(good)
+    bench.come_up(unit)
+    bench.make_ready(unit, good)
+    bench.lose(unit)
+    assert "exit code 3" in bad.refusal
+    for _ in range(2):
+        link = bench.come_up(unit)
+        assert link.loads == [good.number]
+        bench.make_ready(unit, good)
+        bench.lose(unit)
+    assert len(bench.told("lane.refused")) == 1
+    assert bench.unit_of(bench.open("bad")).key.version == "bad/1"
+
+
+def test_a_version_whose_load_takes_too_long_is_refused_and_told_once(bench):
+    lane = bench.open("slow", load_ms=1000)
+    unit = bench.unit_of(lane)
+    bench.come_up(unit)
+    bench.watch.clock.advance(1500)
+    bench.worker.watch_limits()
+    unit.step()
+    assert "load took longer than its limit" in lane.refusal
+    assert len(bench.told("lane.refused")) == 1
+
+
+def test_a_version_that_may_be_innocent_goes_into_a_process_of_its_own(bench):
+    good, other = bench.open("good"), bench.open("other")
+    unit = bench.unit_of(good)
+    bench.come_up(unit)
+    bench.make_ready(unit, good, other)
+    bench.lose(unit)
+    link = bench.come_up(unit)  # good is loaded anew, as it was before
+    assert link.loads == [good.number]
+    bench.lose(unit)
+    assert (good.refusal, good.leaving, other.leaving) == ("", True, False)
+    assert bench.come_up(unit).loads == [other.number]
+    moved = bench.worker.part(good)
+    own = bench.unit_of(moved)
+    assert (own.key.version, moved.refusal) == ("good/1", "")
+    assert bench.come_up(own).loads == [moved.number]
+    bench.make_ready(own, moved)
+    assert moved.ready
+    assert not bench.told("lane.refused")
+
+
+def test_those_share_a_process_for_whom_there_is_none_of_their_own():
+    bench = Bench(device_processes=2)
+    lanes = [bench.open(f"bad{at}") for at in range(4)]
+    unit = bench.unit_of(lanes[0])
+    assert {bench.unit_of(lane) for lane in lanes} == {unit}
+    bench.come_up(unit)
+    for _ in range(2):
+        bench.lose(unit)
+        bench.come_up(unit)
+    # Two have ended the shared process while they were loaded: the others are tried apart.
+    assert [bool(lane.refusal) for lane in lanes] == [True, True, False, False]
+    moved = [bench.worker.part(lane) for lane in lanes[2:]]
+    late = bench.open("late")
+    versions = [bench.unit_of(lane).key.version for lane in (*moved, late)]
+    assert versions == ["bad2/1", "bad3/1", CROWD]
+
+
+def test_a_process_of_ones_own_ends_with_its_version(bench):
+    good, bad = bench.open("good"), bench.open("bad")
+    unit = bench.unit_of(good)
+    bench.come_up(unit)
+    bench.make_ready(unit, good)
+    bench.lose(unit)
+    bench.worker.drop_lane(bad)
+    again = bench.open("bad")
+    own = bench.unit_of(again)
+    bench.come_up(own)
+    bench.lose(own)
+    assert again.refusal
+    bench.worker.drop_lane(again)
+    assert own not in bench.worker.units
+    assert own.step() is None
+
+
+def test_no_version_is_blamed_where_the_process_does_not_come_up(bench):
+    lane = bench.open("new")
+    unit = bench.unit_of(lane)
+    for refusal in ("", "", "its device process does not come up: exit code 3"):
+        unit.step()
+        unit.link.dies()
+        unit.step()
+        assert lane.refusal == refusal
+    assert len(bench.told("lane.refused")) == 1
+    assert bench.unit_of(bench.open("new")) is unit
+
+
+def test_a_version_whose_interpreter_is_gone_is_refused_and_the_worker_goes_on(bench):
+    lane = bench.open("new")
+    unit = bench.unit_of(lane)
+    bench.failure = FileNotFoundError(2, "No such file or directory", "/envs/gone/bin/python")
+    pauses = [unit.step() for _ in range(3)]
+    assert pauses == sorted(pauses)
+    assert min(pauses) > 0
+    assert "/envs/gone" in lane.refusal
+    bench.failure = None
+    assert bench.come_up(unit).loads == []
+
+
+def test_nobody_is_blamed_for_a_process_that_is_killed_since_the_worker_ends(bench):
+    lane = bench.open("new")
+    unit = bench.unit_of(lane)
+    bench.come_up(unit)
+    bench.worker.taking = False
+    unit.kill("it did not end within the grace period")
+    unit.step()
+    assert not lane.refusal
+
+
+def test_a_lane_that_is_dropped_is_unloaded(bench):
+    lane = bench.open("one")
+    unit = bench.unit_of(lane)
+    link = bench.come_up(unit)
+    bench.worker.adjust_lane(lane, replace(lane.record, lineage="b" * 16))
+    bench.worker.drop_lane(lane)
+    assert link.sent[-1] == Unload(lane.number)
