@@ -6,7 +6,7 @@ import sys
 
 import psutil
 import pytest
-from support.fleet import runs, until
+from support.fleet import draft_of, runs, until
 
 from batchfleet.models.drafting import Wishes, draft_of_file
 from batchfleet.models.importing import import_builtin
@@ -74,8 +74,9 @@ def up(store_path, monkeypatch):
 @pytest.fixture
 def echo_fleet(up, store_path):
     """A fleet on a server of its own that serves echo and noop."""
-    for name in ("echo", "noop"):
-        import_builtin(Store(str(store_path)), name)
+    store = Store(str(store_path))
+    store.publish(draft_of("echo", "echo"), {})
+    import_builtin(store, "noop")
     return up()
 
 

@@ -32,6 +32,9 @@ def device():
         yield running
 
 
+FAULTY = replace(builtin_draft("echo"), parameters={"faults": True})
+
+
 def digest_of(text):
     return echo_digest({"text": text}, "1")
 
@@ -67,7 +70,7 @@ def test_rows_split_over_batches_are_echoed_in_order(device, store):
     ],
 )
 def test_one_faulty_row_of_eight_fails_alone(device, store, fault, kind):
-    device.load_published(store.root, store.publish(builtin_draft("echo"), {}))
+    device.load_published(store.root, store.publish(FAULTY, {}))
     items = [device.item(texts(text)) for text in ("a", "b", "c", "d", "e", fault, "g", "h")]
     device.send(PrepareRun(1, device.lane, items))
     ends = device.ends_of([item.request for item in items])
@@ -78,9 +81,22 @@ def test_one_faulty_row_of_eight_fails_alone(device, store, fault, kind):
 
 
 def test_a_segmentation_fault_ends_the_process_and_is_seen(device, store):
-    device.load_published(store.root, store.publish(builtin_draft("echo"), {}))
+    device.load_published(store.root, store.publish(FAULTY, {}))
     device.send(PrepareRun(1, device.lane, [device.item(texts("!segv"))]))
     assert device.process.wait(TIMEOUT_S) == -signal.SIGSEGV
+
+
+@pytest.mark.parametrize("parameters", [{}, {"faults": False}, {"faults": "false"}, {"faults": 1}])
+def test_no_caller_strikes_unless_the_manifest_says_so(device, store, parameters):
+    """X15: what `models import echo` publishes has no fault switches."""
+    draft = replace(builtin_draft("echo"), parameters=parameters)
+    assert builtin_draft("echo").parameters == {}
+    device.load_published(store.root, store.publish(draft, {}))
+    words = ["!segv", "!raise", "!hang@preprocess", "!grow:4000"]
+    item = device.item(texts(*words), parameters=b'{"fault": "segv"}')
+    device.send(PrepareRun(1, device.lane, [item]))
+    ends = device.ends_of([item.request])
+    assert columns_of(ends[item.request])["digest"] == [digest_of(word) for word in words]
 
 
 def test_a_version_that_is_not_in_the_store_is_refused(device, store):
