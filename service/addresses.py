@@ -26,7 +26,7 @@ _TLS_OPTIONS = frozenset(
 _PASSWORD = re.compile(r"(?<=://)(/*[^:/@]*):.*@", re.DOTALL)
 # Bounds, since foreign texts are searched: what is longer is no password.
 _NAMED = r"[^=&;\s?]{0,40}(?:pass|secret|token|key|sig|credential|auth)[^=&;\s]{0,40}"
-_QUERY_SECRET = re.compile(rf"([?&;]{_NAMED}=)[^&#\s'\"]*", re.IGNORECASE)
+_QUERY_SECRET = re.compile(rf"([?&;]{_NAMED}=)[^&\s'\"]*", re.IGNORECASE)
 _PASSWORD_IN_TEXT = re.compile(r"(?<=://)([^\s:/@]{0,128}):[^\s]{0,512}@")
 _PATH_STARTS = ("/", ".", "~")
 

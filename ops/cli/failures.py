@@ -59,6 +59,12 @@ def of_machine(error: OSError) -> BatchfleetError:
     return BatchfleetError(f"{error.filename}: {reason}" if error.filename else reason)
 
 
+def escape_message(error: click.ClickException) -> None:
+    """Make what click says of wrong usage safe to show: it quotes what was typed."""
+    kept = "\n\t" if isinstance(error, click.MissingParameter | Failure) else ""
+    error.message = terminal_text(error.message, kept)
+
+
 class Failure(click.ClickException):
     """A batchfleet error on its way to stderr; exit code 1."""
 
