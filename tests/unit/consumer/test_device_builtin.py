@@ -1,5 +1,6 @@
 """The program as the main process starts it, on versions published in a real store."""
 
+import os
 import signal
 from dataclasses import replace
 
@@ -118,3 +119,28 @@ def test_golden_examples_must_be_reproduced(device, store):
     refused = device.load_published(store.root, store.publish(strict, {}))
     assert isinstance(refused, Refused)
     assert "golden example 1 is not reproduced: output 'score' differs" in refused.message
+
+
+@pytest.mark.parametrize("depth", [300, 1_100, 100_000])
+def test_parameters_that_nest_too_deep_are_the_callers_fault(device, store, depth):
+    """X10: refused for their own request; its neighbour runs."""
+    device.load_published(store.root, store.publish(builtin_draft("echo"), {}))
+    deep = b'{"a": ' + b"[" * depth + b"]" * depth + b"}"
+    items = [device.item(texts("a"), parameters=deep), device.item(texts("b"))]
+    device.send(PrepareRun(1, device.lane, items))
+    ends = device.ends_of([item.request for item in items])
+    assert failure_kind(ends[items[0].request]) is ErrorKind.BAD_REQUEST
+    assert columns_of(ends[items[1].request])["digest"] == [digest_of("b")]
+
+
+def test_a_manifest_that_is_a_fifo_is_refused_at_once_and_the_next_version_loads(device, store):
+    """X10: nothing waits for whoever would write to it."""
+    manifest = store.publish(builtin_draft("echo"), {})
+    path = store.version_folder("echo", "1") / "manifest.json"
+    path.unlink()
+    os.mkfifo(path)
+    refused = device.load_published(store.root, manifest)
+    assert isinstance(refused, Refused)
+    assert "no regular file" in refused.message
+    other = store.publish(replace(builtin_draft("echo"), model="other"), {})
+    assert isinstance(device.load_published(store.root, other), Ready)
