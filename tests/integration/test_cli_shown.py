@@ -37,11 +37,11 @@ def reply_of(request_id, **parts):
     return orjson.dumps({**head, **parts})
 
 
-def check(result):
-    for text in (result.stdout, result.stderr):
-        assert not _UNSAFE.search(text), ascii(text)
-        assert not any(line.startswith("error: forged") for line in text.splitlines())
-    return result
+def faults_in(result):
+    """Lines of a result that would move a terminal, or are not its own."""
+    shown = result.stdout + result.stderr
+    found = [ascii(line) for line in shown.splitlines() if _UNSAFE.search(line)]
+    return found + [line for line in shown.splitlines() if line.startswith("error: forged")]
 
 
 ERROR = {"code": 130, "name": "model_error", "source": "model", "retryable": False, "message": EVIL}
@@ -94,7 +94,8 @@ def ended(wire):
 def test_what_others_wrote_is_escaped(cli, ended, command, exit_code, as_json):
     """X8: meta, error texts, warnings, outputs, journal and announcements."""
     json_flag = ("--json",) if as_json else ()
-    result = check(cli(*command, *json_flag, exit_code=exit_code))
+    result = cli(*command, *json_flag, exit_code=exit_code)
+    assert faults_in(result) == []
     if as_json:
         json.loads(result.stdout)
 
@@ -114,7 +115,7 @@ def test_what_lies_in_a_store_is_escaped(cli, store_path):
     manifest["parameters"] = {EVIL: EVIL}
     (store_path / "echo" / "1" / "manifest.json").write_text(json.dumps(manifest))
     for command in (("models", "list"), ("models", "show", "echo"), ("deploy", "echo/1")):
-        check(cli(*command))
+        assert faults_in(cli(*command)) == []
 
 
 @pytest.mark.parametrize(
@@ -138,4 +139,4 @@ def test_what_was_typed_is_escaped_in_errors(command):
     result = CliRunner().invoke(main, command)
     assert result.exit_code in (1, 2)
     assert isinstance(result.exception, SystemExit)
-    check(result)
+    assert faults_in(result) == []

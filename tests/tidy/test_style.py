@@ -61,6 +61,7 @@ ALLOWED = {
     ("tests/mutants/__main__.py", "os.environ"): "hands the environment to the tests it starts",
     ("tests/support/hostile_models.py", "os.environ"): "a model that empties its environment",
     ("tests/unit/models/conftest.py", "os.environ"): "BATCHFLEET_TEST_STORE keeps models",
+    ("tests/unit/test_threats.py", "import of pickle"): "what a caller may send to have it run",
     ("tests/unit/test_pickling.py", "import of pickle"): "tests what users' processes do",
     ("tests/unit/test_support.py", "os.environ"): "tests that conftest hid the rest",
 }

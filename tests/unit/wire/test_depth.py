@@ -42,7 +42,7 @@ def test_the_deepest_that_is_read_can_be_written_again(make):
 @pytest.mark.parametrize("make", [nested, nested_maps])
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_nothing_reads_what_nests_deeper(make, depth):
-    """X10: manifests, records, overrides, announcements, replies, inputs."""
+    """X10, T9: manifests, records, overrides, announcements, replies, inputs."""
     deep = make(depth)
     raw = deep.encode()
     manifest = json.loads(builtin_draft("echo").to_json())
