@@ -57,6 +57,7 @@ ALLOWED = {
     ("ops/cli/__init__.py", "os.environ"): "NO_COLOR and TERM are the terminal's, not settings",
     ("ops/cli/options.py", "os.environ"): "hands the environment to load_settings",
     ("tests/conftest.py", "os.environ"): "reads which server to test on, and hides the rest",
+    ("tests/acceptance/measuring/kept_secrets.py", "os.environ"): "hands it to what it starts",
     ("tests/documents/redis_cli.py", "os.environ"): "REDISCLI_AUTH, as the real one has it",
     ("tests/mutants/__main__.py", "os.environ"): "hands the environment to the tests it starts",
     ("tests/support/hostile_models.py", "os.environ"): "a model that empties its environment",
