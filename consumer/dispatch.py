@@ -14,8 +14,18 @@ _FAIR_ROWS = 8
 
 
 def is_cheap(lane: Lane) -> bool:
-    """Whether preprocessing is not worth a message of its own."""
-    return lane.record.bytes_per_token <= 0 and lane.preprocess_ms < _CHEAP_PREPROCESS_MS
+    """Whether preprocessing what waits is not worth a message of its own.
+
+    Requests that cannot share a batch, and those that come while such ones wait, are prepared all
+    the same: they run one after the other, and in which order is for the batcher to say, by
+    priority and deadline.
+    """
+    if lane.record.bytes_per_token > 0 or lane.preprocess_ms >= _CHEAP_PREPROCESS_MS:
+        return False
+    if lane.rows:
+        return False
+    parameters = lane.waiting[0].entry.parameters if lane.waiting else None
+    return all(held.entry.parameters == parameters for held in lane.waiting)
 
 
 def is_direct(lane: Lane) -> bool:

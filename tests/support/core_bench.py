@@ -41,8 +41,8 @@ class Bench:
         self.lane = self.core.add_lane("m", record)
         self.core.receive(Ready(self.lane.number, [], "l" * 16, 0, 1.0), 0)
 
-    def take(self, *entries, now_ms=0.0):
-        self.core.take(self.lane, [(PLACE, one) for one in entries], now_ms, 0.0)
+    def take(self, *entries, now_ms=0.0, place=PLACE):
+        self.core.take(self.lane, [(place, one) for one in entries], now_ms, 0.0)
 
     def plan(self, now_ms=0.0):
         return self.core.plan(now_ms)

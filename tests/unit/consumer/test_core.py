@@ -3,7 +3,7 @@
 import pytest
 from support.core_bench import PLACE, POISON, Bench, answered, entry, prepared_item
 
-from batchfleet.consumer.held import RecoveredEntry
+from batchfleet.consumer.held import Placement, RecoveredEntry
 from batchfleet.consumer.protocol import (
     Answers,
     Done,
@@ -76,11 +76,28 @@ def test_no_room_before_the_lane_is_ready_or_without_a_device():
     assert bench.core.room(bench.lane) == 0
 
 
-def test_requests_with_other_parameters_do_not_share_a_message():
+def test_requests_with_other_parameters_do_not_share_a_batch():
     bench = Bench()
     bench.take(entry("a", parameters=b"1"), entry("b", parameters=b"2"))
-    (run,) = bench.plan()
-    assert [item.request for item in run.items] == [1]
+    (prepare,) = bench.plan()
+    assert isinstance(prepare, Prepare)
+    bench.prepared((1, [1]), (2, [1]))
+    assert [bench.plan(1.0)[0].rows] == [[(1, 0)]]
+
+
+def test_one_of_high_priority_overtakes_what_is_held_and_cannot_share_a_batch():
+    """However cheap preprocessing is: what runs one by one runs in the batcher's order."""
+    bench = Bench()
+    bench.take(*(entry(f"r{at}", parameters=b"%d" % at) for at in range(5)))
+    bench.plan()
+    bench.prepared(*((number, [1]) for number in range(1, 6)))
+    first = bench.plan(1.0)[0]
+    assert bench.core.room(bench.lane) > 0
+    bench.take(entry("urgent"), now_ms=1.0, place=Placement(level=0, bucket=0))
+    bench.plan(1.0)
+    bench.prepared((6, [1]))
+    bench.done(first, answered(1))
+    assert bench.plan(2.0)[0].rows == [(6, 0)]
 
 
 def test_a_batch_over_the_limits_comes_back_prepared_and_is_cut_then():
