@@ -1,4 +1,4 @@
-"""A fleet on a port with a password, used by all kinds of commands and searched for the password."""
+"""A fleet on a port with a password, used by all kinds of commands, and searched for it."""
 
 import os
 import subprocess
