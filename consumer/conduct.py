@@ -6,6 +6,7 @@ Outlives a worker. Every time is an argument; whoever calls holds the worker's l
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..models.agreement import AS_IN_MANIFEST
 from ..wire.deployment import VersionRecord
 from .held import Lane
 
@@ -145,5 +146,8 @@ def is_deployed_anew(before: VersionRecord, after: VersionRecord) -> bool:
 
 
 def is_another(before: VersionRecord, after: VersionRecord) -> bool:
-    """Whether a record is of other weights, code or environment than one that bears its name."""
-    return (before.lineage, before.environment) != (after.lineage, after.environment)
+    """Whether a record is of something else than one that bears its name.
+
+    Limits may change while a version is loaded; what comes from its manifest may not.
+    """
+    return any(getattr(before, name) != getattr(after, name) for name in AS_IN_MANIFEST)

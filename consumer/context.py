@@ -1,6 +1,6 @@
 """What a worker is given by its program; all of it outlives the worker."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,16 +24,18 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Devices:
-    """How a worker's device processes are started, where not as the settings say.
+    """How a worker's device processes are started.
 
     Attributes:
         open_link: starts one under an interpreter; None is the worker's own.
         versions_apart: whether each version has one for itself.
+        environ: what they get of our environment.
         reap: forgets what they have left behind and has ended; the worker's main thread calls it.
     """
 
     open_link: OpenLink
     versions_apart: bool = False
+    environ: Mapping[str, str] = field(default_factory=dict)
     reap: Callable[[], None] = _nothing
 
 
@@ -46,7 +48,7 @@ class WorkerContext:
         watchdog: watches the loops of the program, and knows whether the server is away.
         open_link: starts a device process under an interpreter; None is the worker's own.
         versions_apart: whether each version has a device process for itself.
-        reap: see `Devices`.
+        environ, reap: see `Devices`.
         make_thread: makes the worker's threads.
         faults: moments that a test may have armed.
         conduct: which versions have ended device processes.
@@ -59,6 +61,7 @@ class WorkerContext:
     broker: Broker
     open_link: OpenLink
     versions_apart: bool = False
+    environ: Mapping[str, str] = field(default_factory=dict)
     reap: Callable[[], None] = _nothing
     make_thread: MakeThread = stepped_thread
     faults: FaultPoints = field(default_factory=FaultPoints)

@@ -5,11 +5,12 @@ import secrets
 import signal
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from ..service.descendants import MARK, ProcessEnd, ProcessTree
 from ..service.lifecycle import spawn
+from .device_environment import device_environment
 from .frames import ChannelClosedError, FrameChannel
 from .protocol import EXIT_MODEL_LEFT, Message
 
@@ -76,12 +77,22 @@ class DeviceLink:
     said until then counts.
     """
 
-    def __init__(self, command: Sequence[str], *, at_terminal: bool = False) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        environ: Mapping[str, str] | None = None,
+        at_terminal: bool = False,
+    ) -> None:
         """Start `command`; `at_terminal` leaves it the terminal, so that a debugger works.
+
+        `environ` is what it gets of our environment; nothing but the harmless by default.
 
         Its standard output goes where its log goes: ours is for our own words, and what a model, a
         library of it or a child of either prints must neither mix with them nor pass through us.
         """
+        if environ is None:
+            environ = device_environment(os.environ, "")
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER_BYTES)
@@ -98,7 +109,7 @@ class DeviceLink:
                 start_new_session=not at_terminal,
                 stdin=None if at_terminal else subprocess.DEVNULL,
                 stdout=log_stream(),
-                env={**os.environ, MARK: mark},
+                env={**environ, MARK: mark},
             )
         os.close(lifeline)
         self._tree = ProcessTree(self._process.pid, mark, has_session=not at_terminal)

@@ -31,6 +31,7 @@ from .closed import ClosedWatch
 from .conduct import is_another, is_deployed_anew
 from .context import Devices, WorkerContext
 from .device_command import device_command
+from .device_environment import device_environment
 from .environment import Interpreters
 from .held import Lane
 from .link import DeviceLink
@@ -44,6 +45,16 @@ _JOIN_S = 5.0
 OnReady = Callable[[dict[str, object]], None]
 
 
+def devices_of(settings: Settings, environ: Mapping[str, str]) -> Devices:
+    """Device processes as the settings say; `environ` is our environment."""
+    allowed = device_environment(environ, settings.device_environment)
+    return Devices(
+        open_link=lambda python: DeviceLink(device_command(settings, python), environ=allowed),
+        environ=allowed,
+        reap=reap_orphans,
+    )
+
+
 class ConsumerProgram:
     """Runs workers until it is told to stop."""
 
@@ -54,14 +65,10 @@ class ConsumerProgram:
         clock: Clock,
         *,
         broker: Broker | None = None,
-        devices: Devices | None = None,
+        devices: Devices,
         faults: FaultPoints | None = None,
     ) -> None:
         """See `WorkerContext`; what is None is made as the settings say."""
-        devices = devices or Devices(
-            open_link=lambda python: DeviceLink(device_command(settings, python)),
-            reap=reap_orphans,
-        )
         self._context = WorkerContext(
             settings=settings,
             events=events,
@@ -70,6 +77,7 @@ class ConsumerProgram:
             broker=broker or RedisBroker(settings.redis_url),
             open_link=devices.open_link,
             versions_apart=devices.versions_apart,
+            environ=devices.environ,
             reap=devices.reap,
             faults=faults or FaultPoints(),
         )
@@ -106,7 +114,7 @@ class Keeper:
         self._context = worker.context
         self._on_ready: OnReady | None = on_ready
         self._lanes: dict[tuple[str, str], Lane] = {}
-        self._interpreters = Interpreters(self._context.settings.cache)
+        self._interpreters = Interpreters(self._context.settings, self._context.environ)
         self._intakes: dict[str, tuple[Thread, threading.Event]] = {}
         self._executor = worker.connect("keeper")
         self._steps = Steps(self._context.outage)
@@ -285,12 +293,12 @@ class Keeper:
 
     def _open_lane(self, model: str, record: VersionRecord) -> Lane:
         """A lane that is being loaded, or one that is refused without a look at the version."""
-        misfit = device_misfit(record, self._context.settings.device)
-        name = f"{model}/{record.version}"
-        python, missing = self._interpreters.find(record.environment, name)
-        refusal = misfit or missing or self._context.conduct.refusal_of(name, record)
+        refusal = device_misfit(record, self._context.settings.device)
+        refusal = refusal or self._context.conduct.refusal_of(f"{model}/{record.version}", record)
         if not refusal:
-            return self._worker.open_lane(model, record, python)
+            python, refusal = self._interpreters.find(model, record)
+            if not refusal:
+                return self._worker.open_lane(model, record, python)
         self._context.events.emit(
             "lane.refused", model=model, version=record.version, reason=refusal
         )

@@ -1,7 +1,10 @@
-"""Local copies of files from a remote store.
+"""Copies of files of stores that are elsewhere, or that others may write to.
 
     <folder>/files/<sha256>                       content, fetched once for all versions
     <folder>/versions/<model>/<version>-<digest>  a version's files: hard links to the content
+
+What was checked is what is loaded: a file is hashed while it is copied, and nobody else can write
+to the copy. Files of a local store that others may write to are copied as well.
 
 Several processes may fill one cache at once: content is written under a name of its own and then
 renamed, and a folder is named after its manifest, so that all of them write the same into it.
@@ -12,6 +15,7 @@ import secrets
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,6 +23,10 @@ from ..service.ownership import foreign_hand
 from ..wire.errors import StoreError
 from .files import FileEntry, is_intact, plain_path, write_durably
 from .manifest import Manifest
+
+_PRIVATE = 0o700
+_READ_ONLY = 0o400
+_FILES = "files"
 
 Download = Callable[[str, BinaryIO], None]
 """Writes the file of that name into the stream, or raises StoreError where it differs."""
@@ -47,14 +55,12 @@ def _temporary_cache() -> Path:
     try:
         folder = Path(tempfile.gettempdir()) / f"batchfleet-{os.geteuid()}"
         with suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
+            folder.mkdir(mode=_PRIVATE)
     except OSError as error:
         raise StoreError(
             f"there is no folder for a cache: {error.strerror}; name one with --cache"
         ) from error
-    if why := foreign_hand([folder]):
-        raise StoreError(f"no cache can lie there: {why}; name another folder with --cache")
-    return folder
+    return own_cache(folder)
 
 
 def find_cache(setting: str) -> Path | None:
@@ -65,6 +71,23 @@ def find_cache(setting: str) -> Path | None:
     with suppress(StoreError, RuntimeError):
         return (Path(setting) if setting else default_cache()).absolute()
     return None
+
+
+def own_cache(folder: Path) -> Path:
+    """Return a folder of a cache, made if it is not there, where nobody else can write to it.
+
+    Whatever runs out of a cache, or is read out of it without a further look, was put there by us.
+
+    Raises:
+        StoreError: others may write to it, or to a folder on the way; or it cannot be made.
+    """
+    try:
+        folder.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot write the cache {folder}: {error.strerror}") from error
+    if why := foreign_hand([folder]):
+        raise StoreError(f"no cache can lie there: {why}; name another folder with --cache")
+    return folder
 
 
 class FileCache:
@@ -82,8 +105,9 @@ class FileCache:
             StoreError: a file could not be fetched as the manifest says, or the cache not written.
         """
         version = self._folder / "versions" / manifest.model / f"{manifest.version}-{digest}"
+        for folder in (self._folder, self._folder / _FILES, version):
+            own_cache(folder)
         try:
-            version.mkdir(parents=True, exist_ok=True)
             for name, entry in manifest.files.items():
                 _link(self._content(name, entry, download), plain_path(version, name))
         except OSError as error:
@@ -91,16 +115,26 @@ class FileCache:
         return version
 
     def _content(self, name: str, entry: FileEntry, download: Download) -> Path:
-        path = self._folder / "files" / entry.sha256
-        if is_intact(path, entry):
-            return path
-        scratch = path.with_name(f".{secrets.token_hex(8)}")
-        try:
-            write_durably(scratch, lambda target: download(name, target))
-            scratch.replace(path)
-        finally:
-            scratch.unlink(missing_ok=True)
+        return kept_copy(self._folder / _FILES / entry.sha256, entry, partial(download, name))
+
+
+def kept_copy(path: Path, entry: FileEntry, write: Callable[[BinaryIO], None]) -> Path:
+    """Return a copy in a folder of a cache; `write` makes it where it is not there as it should be.
+
+    Raises:
+        StoreError: of `write`.
+        OSError: it cannot be written.
+    """
+    if path.exists() and not foreign_hand([path]) and is_intact(path, entry):
         return path
+    scratch = path.with_name(f".{secrets.token_hex(8)}")
+    try:
+        write_durably(scratch, write)
+        scratch.chmod(_READ_ONLY)
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+    return path
 
 
 def _link(content: Path, path: Path) -> None:

@@ -103,6 +103,11 @@ def read_code(value: Any) -> ModelCode:
     return ModelCode(source, class_path)
 
 
+def plain_distribution(name: str) -> str:
+    """A distribution's name in the one spelling that all its spellings mean."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def code_files(names: Iterable[str]) -> list[str]:
     """Those of a version's files that Python could be made to run."""
     return sorted(name for name in names if name.endswith(CODE_SUFFIXES))

@@ -8,6 +8,7 @@ read from or written to the store.
 import hashlib
 import importlib
 import sys
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -20,14 +21,16 @@ from typing import Any
 
 from ..service.regular_files import open_regular
 from ..wire.errors import StoreError
-from .code import CodeKind, ModelCode, code_files
-from .files import FileEntry, copy_checked, is_intact, silent, write_durably
+from .cache import kept_copy, own_cache
+from .code import CodeKind, ModelCode, code_files, plain_distribution
+from .files import FileEntry, copy_checked, is_intact, silent
 from .manifest import Manifest
 from .model import Model
 from .spawning import hand_to_children
 
 _PACKAGE = "batchfleet_version_"
 _WHEELS = "wheels"
+_MODULE_ENDS = (".py", "/__init__.py", ".pyc", "/__init__.pyc")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,24 +210,39 @@ def _module_of_wheel(manifest: Manifest, code: ModelCode, place: CodePlace) -> M
             f"this process holds another package {top!r} already; publish one of the two versions "
             "with an environment of its own"
         )
+    _require_in_wheel(wheel, code)
     if str(wheel) not in sys.path:
         # In front: the version's own package counts, not one of the same name beside it.
         sys.path.insert(0, str(wheel))
     return importlib.import_module(code.module)
 
 
+def _require_in_wheel(wheel: Path, code: ModelCode) -> None:
+    """Go on where the module is the wheel's: who allowed the wheel allowed none that is beside it.
+
+    Raises:
+        StoreError: it is not, or the file is no wheel.
+    """
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            names = set(archive.namelist())
+    except zipfile.BadZipFile as error:
+        raise StoreError(f"{code.source} is no wheel: {error}") from error
+    top, path = code.module.partition(".")[0], code.module.replace(".", "/")
+    # A folder without `__init__.py` would be joined with, or give way to, others of its name.
+    for one in (top, path):
+        if not any(f"{one}{end}" in names for end in _MODULE_ENDS):
+            raise StoreError(f"{code.source} has no package {one.replace('/', '.')!r}")
+
+
 def _kept_wheel(source: Path, entry: FileEntry, cache: Path) -> Path:
-    kept = cache / _WHEELS / entry.sha256 / source.name
-    if is_intact(kept, entry):
-        return kept
-    kept.unlink(missing_ok=True)
+    folder = own_cache(cache / _WHEELS / entry.sha256)
 
     def write(target: Any) -> None:
         with open_regular(source) as stream:
             copy_checked(source.name, stream, target, entry, silent)
 
-    write_durably(kept, write)
-    return kept
+    return kept_copy(folder / source.name, entry, write)
 
 
 def _is_inside(module: ModuleType, wheel: Path) -> bool:
@@ -243,11 +261,7 @@ def _module_of_distribution(code: ModelCode) -> ModuleType:
     if installed != wanted:
         raise StoreError(f"it needs {code.source}, and {installed} is installed")
     top = code.module.partition(".")[0]
-    owners = {_plain(owner) for owner in metadata.packages_distributions().get(top, ())}
-    if _plain(name) not in owners:
+    owners = map(plain_distribution, metadata.packages_distributions().get(top, ()))
+    if plain_distribution(name) not in owners:
         raise StoreError(f"package {top!r} is not part of {name}")
     return importlib.import_module(code.module)
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("_", "-").replace(".", "-")

@@ -18,7 +18,7 @@ from ..service.regular_files import read_regular
 from ..wire.codec import plain_json
 from ..wire.errors import BatchfleetError, StoreError
 from .code import RUNTIME
-from .environments import LOCKED
+from .environment_rule import LOCKED
 from .files import describe_file, files_under
 from .hooks import defines, find_hook_fault
 from .manifest import Manifest

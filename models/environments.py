@@ -8,6 +8,9 @@ A manifest's `environment` is one of
 
 One built from a lock file lies in the cache, under its digest and the kind of Python that made it,
 with a stamp that is written last: a folder without it is half built and counts for nothing.
+
+None of them runs unless the operator allows it (`environment_rule.py`), and only where nobody else
+can have written anything in it.
 """
 
 import re
@@ -18,59 +21,70 @@ from pathlib import Path
 
 import orjson
 
+from ..service.ownership import foreign_hand, foreign_hand_within
+from ..service.regular_files import read_regular
 from ..wire.errors import EnvironmentMissingError, StoreError
-from ..wire.names import shown
-from .files import FileEntry, is_intact, is_sha256
+from .cache import own_cache
+from .environment_rule import LOCKED, EnvironmentRule
+from .files import FileEntry, is_intact
 
-LOCKED = "env:"
 BUILD_TIMEOUT_S = 3600.0
 
 _STAMP = "batchfleet-environment.json"
-_PATH = re.compile(r"/[^\x00-\x1f\x7f]{1,511}")
+_CONFIG = "pyvenv.cfg"
+_SMALL_BYTES_MAX = 100_000
+_HOME = re.compile(r"^home\s*=\s*(/.*?)\s*$", re.MULTILINE)
+# Whatever the mask of whoever builds it: an environment that others may write to is not run.
+_UMASK = 0o022
 
 
-def check_environment_name(name: str) -> str:
-    """Return `name` where it is the name of an environment.
-
-    Raises:
-        ValueError: it is not; the text says what is expected.
-    """
-    locked = name.startswith(LOCKED) and is_sha256(name.removeprefix(LOCKED))
-    if name and not locked and not _PATH.fullmatch(name):
-        raise ValueError(
-            f"{shown(name)} is neither the absolute path of a virtual environment nor env:<sha256>"
-        )
-    return name
-
-
-def python_of(name: str, cache: Path, version: str) -> Path:
+def python_of(name: str, version: str, rule: EnvironmentRule, cache: Path) -> Path:
     """The interpreter of the environment `name`, which is not the worker's own.
 
-    `version` is the model's version that needs it, `model/version`.
+    Args:
+        name: as the *manifest* of the version has it, which was compared with the record.
+        version: the model's version that needs it, `model/version`.
+        rule: what may run here.
+        cache: where environments are built.
 
     Raises:
+        StoreError: it must not run here, or others may have written to it.
         EnvironmentMissingError: it is not here; the text says what to do.
     """
+    if why := rule.refusal(name):
+        raise StoreError(why)
+    folder = locked_folder(name, cache) if name.startswith(LOCKED) else Path(name)
+    missing = _why_missing(name, folder, version)
+    if missing:
+        raise EnvironmentMissingError(missing)
+    if why := foreign_hand_within(folder) or foreign_hand(_homes(folder)):
+        raise StoreError(f"its environment {name} is not run: {why}")
+    return folder / "bin" / "python"
+
+
+def _why_missing(name: str, folder: Path, version: str) -> str:
     if name.startswith(LOCKED):
-        return _locked_python(name, cache, version)
-    folder = Path(name)
-    python = folder / "bin" / "python"
-    if not (folder / "pyvenv.cfg").is_file() or not python.exists():
-        raise EnvironmentMissingError(
-            f"it needs the virtual environment {name}, which is not on this machine; make it, then "
-            "deploy again"
-        )
-    return python
-
-
-def _locked_python(name: str, cache: Path, version: str) -> Path:
-    folder = locked_folder(name, cache)
-    if _stamp_of(folder) != _stamp_for(name):
-        raise EnvironmentMissingError(
+        if _stamp_of(folder) == _stamp_for(name):
+            return ""
+        return (
             f"it needs the environment {name[:16]}…, which was not built on this machine; run "
             f"`batchfleet models environment build {version}` there, then deploy again"
         )
-    return folder / "bin" / "python"
+    if (folder / _CONFIG).is_file() and (folder / "bin" / "python").exists():
+        return ""
+    return (
+        f"it needs the virtual environment {name}, which is not on this machine; make it, then "
+        "deploy again"
+    )
+
+
+def _homes(folder: Path) -> list[Path]:
+    """Where the standard library of a virtual environment comes from."""
+    try:
+        raw = read_regular(folder / _CONFIG, _SMALL_BYTES_MAX)
+    except OSError:
+        return []
+    return [Path(home) for home in _HOME.findall(raw.decode(errors="replace"))]
 
 
 def locked_folder(name: str, cache: Path) -> Path:
@@ -86,7 +100,7 @@ def _stamp_for(name: str) -> dict[str, str]:
 
 def _stamp_of(folder: Path) -> object:
     try:
-        found: object = orjson.loads((folder / _STAMP).read_bytes())
+        found: object = orjson.loads(read_regular(folder / _STAMP, _SMALL_BYTES_MAX))
     except (OSError, orjson.JSONDecodeError):
         return None
     return found
@@ -102,14 +116,17 @@ def build_locked(name: str, lock_file: Path, cache: Path) -> Path:
         StoreError: the file is not the one that `name` means, or venv or pip failed.
     """
     folder = locked_folder(name, cache)
+    own_cache(folder.parent)
     if _stamp_of(folder) == _stamp_for(name):
         return folder
     entry = FileEntry(name.removeprefix(LOCKED), lock_file.stat().st_size)
     if not is_intact(lock_file, entry):
         raise StoreError(f"{lock_file} is not the lock file of {name}")
     shutil.rmtree(folder, ignore_errors=True)
-    _run([sys.executable, "-m", "venv", str(folder)], "venv could not make the environment")
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--require-hashes"]
+    # `-P`: no file of the folder that we were started in takes the place of a module.
+    venv = [sys.executable, "-P", "-m", "venv", str(folder)]
+    _run(venv, "venv could not make the environment")
+    pip = [str(folder / "bin" / "python"), "-P", "-m", "pip", "install", "--require-hashes"]
     pip += ["--only-binary", ":all:", "--quiet", "--no-input", "--disable-pip-version-check"]
     _run([*pip, "-r", str(lock_file)], "pip could not install what the lock file names")
     (folder / _STAMP).write_bytes(orjson.dumps(_stamp_for(name)))
@@ -125,6 +142,7 @@ def _run(command: list[str], complaint: str) -> None:
             errors="backslashreplace",
             timeout=BUILD_TIMEOUT_S,
             check=False,
+            umask=_UMASK,
         )
     except subprocess.TimeoutExpired as error:
         raise StoreError(f"{complaint} within {BUILD_TIMEOUT_S:.0f} s") from error

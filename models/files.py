@@ -168,3 +168,30 @@ def write_durably(path: Path, write: Callable[[BinaryIO], None]) -> None:
         write(target)
         target.flush()
         os.fsync(target.fileno())
+
+
+def write_all(file: BinaryIO, raw: bytes) -> None:
+    """Write bytes that are all here."""
+    file.write(raw)
+
+
+def copy_file(source: Path, target: Path, entry: FileEntry, progress: Progress) -> None:
+    """Copy a regular file to a new one on disk, checking it on the way.
+
+    Raises:
+        StoreError: the source is not what `entry` says.
+        OSError: one of them cannot be read or written.
+    """
+    with open_regular(source) as stream:
+        write_durably(target, lambda file: copy_checked(target.name, stream, file, entry, progress))
+
+
+def rename_new(source: Path, target: Path) -> bool:
+    """Rename a folder unless one with content has the name already; tells whether it did."""
+    try:
+        source.rename(target)
+    except OSError:
+        if target.exists():
+            return False
+        raise
+    return True

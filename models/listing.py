@@ -7,12 +7,15 @@ write to the store would otherwise choose what a worker reads elsewhere.
 import os
 import re
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+from ..service.regular_files import open_regular
 from ..wire.errors import StoreError
 from ..wire.names import RULE, is_name, shown
 
+_OPENED = Path("/proc/self/fd")
 # Besides what begins with a dot: snapshots, and what file systems and Python put anywhere.
 _NO_MODELS = ("lost+found", "__pycache__")
 
@@ -112,6 +115,25 @@ def inside(root: Path, path: Path) -> Path:
         if not real.is_relative_to(bound):
             raise StoreError(f"{link} is a symbolic link out of the store, to {real}")
     return path.resolve(strict=True)
+
+
+def open_inside(root: Path, path: Path) -> BufferedReader:
+    """Open a file where `inside` says that it lies; never one that was put in its place meanwhile.
+
+    Raises:
+        StoreError: as of `inside`; or a link was changed while it was followed.
+        OSError: there is no such file, it cannot be read, or is not a regular one.
+    """
+    real = inside(root, path)
+    file = open_regular(real, follow_link=False)
+    try:
+        opened = _OPENED.joinpath(str(file.fileno())).readlink()
+    except OSError:  # a system without it
+        opened = real
+    if opened != real:
+        file.close()
+        raise StoreError(f"{path} was changed while it was opened")
+    return file
 
 
 def _links(root: Path, path: Path) -> list[Path]:

@@ -27,7 +27,7 @@ from ..wire.numbers import Range, shown_value
 from ..wire.reading import BYTES_PER_TOKEN
 from ..wire.tensors import BYTES, DATATYPES
 from .code import RUNTIME, ModelCode, read_code
-from .environments import check_environment_name
+from .environment_rule import check_environment_name
 from .files import FILES_MAX, FileEntry, is_file_name, is_sha256
 
 MANIFEST_BYTES_MAX = 1_000_000
@@ -96,7 +96,8 @@ class Manifest:
             "files": {name: entry.sha256 for name, entry in self.files.items()},
             "runtime": self.runtime,
             "parameters": self.parameters,
-            "code": self.code_sha256,
+            # Not the digest that somebody wrote beside it.
+            "code": self.code_sha256 if self.code is None else self.code.sha256,
         }
         if self.environment:
             parts["environment"] = self.environment

@@ -11,31 +11,33 @@ import hashlib
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import fsspec.core
 from fsspec.implementations.local import LocalFileSystem
 
 from ..service.addresses import masked_text, masked_url
 from ..service.ownership import foreign_hand
-from ..service.regular_files import open_regular, read_regular
+from ..service.regular_files import open_regular, read_at_most
 from ..wire.errors import StoreError
 from ..wire.names import RULE, is_name, require_name
 from ..wire.texts import kind_name
 from .cache import FileCache, default_cache
 from .files import (
     MANIFEST_NAME,
-    FileEntry,
     Progress,
     checked_name,
     copy_checked,
+    copy_file,
     describe_file,
     is_intact,
+    rename_new,
     silent,
+    write_all,
     write_durably,
 )
 from .listing import (
@@ -44,6 +46,7 @@ from .listing import (
     inside,
     is_ignored,
     local_folders,
+    open_inside,
     shown_name,
     version_order,
 )
@@ -163,23 +166,31 @@ class Store:
         return _read_manifest(raw, model, version)
 
     def fetch(self, model: str, version: str) -> Path:
-        """A local folder with the version's files, each of them just checked.
+        """The files of a version, as of `fetch_files`.
 
-        For a local root that is the version's own folder; treat it as read-only.
+        Raises:
+            StoreError: as of `manifest` and `fetch_files`.
+        """
+        return self.fetch_files(self.manifest(model, version))
+
+    def fetch_files(self, manifest: Manifest) -> Path:
+        """A local folder with the files of the version of this manifest; treat it as read-only.
+
+        Each was just checked, and stays what was checked: the folder is the version's own one in a
+        local store where nobody else can write to anything of it, else one of copies in the cache.
 
         Raises:
             StoreError: a file is missing, differs from its sha256, or is a link out of the store.
         """
-        manifest = self.manifest(model, version)
         if self._folder is None:
-            return self._fetch_remote(manifest)
-        folder = self._folder / model / version
+            return self._fetch_copies(manifest, self._remote_file)
+        folder = self._folder / manifest.model / manifest.version
+        if foreign_hand(folder / checked_name(name) for name in (MANIFEST_NAME, *manifest.files)):
+            return self._fetch_copies(manifest, self._local_file)
         for name, entry in manifest.files.items():
             path = self._place(self._folder, folder / checked_name(name))
             if path is None or not is_intact(path, entry):
-                raise StoreError(
-                    f"{model}/{version}: file {name!r} is missing or differs from its manifest"
-                )
+                raise StoreError(f"{_name_of(manifest, name)} is missing or differs from it")
         return folder
 
     def publish(
@@ -234,10 +245,10 @@ class Store:
             try:
                 scratch.mkdir(parents=True)
                 for name, entry in manifest.files.items():
-                    _copy_file(sources[name], scratch / name, entry, progress)
+                    copy_file(sources[name], scratch / name, entry, progress)
                 raw = manifest.to_json()
-                write_durably(scratch / MANIFEST_NAME, lambda file: _write_all(file, raw))
-                if _rename_new(scratch, target):
+                write_durably(scratch / MANIFEST_NAME, lambda file: write_all(file, raw))
+                if rename_new(scratch, target):
                     return manifest
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
@@ -259,16 +270,28 @@ class Store:
             self._files.makedirs(base, exist_ok=True)
             self._files.pipe_file(f"{base}/{MANIFEST_NAME}", manifest.to_json())
 
-    def _fetch_remote(self, manifest: Manifest) -> Path:
-        base = f"{self._path}/{manifest.model}/{manifest.version}"
-
+    def _fetch_copies(
+        self, manifest: Manifest, open_file: Callable[[Manifest, str], BinaryIO]
+    ) -> Path:
         def download(name: str, target: Any) -> None:
             what = f"cannot fetch {manifest.model}/{manifest.version} file {name!r}"
-            with storage(what), self._files.open(f"{base}/{name}", "rb") as source:
+            with storage(what), open_file(manifest, name) as source:
                 copy_checked(name, source, target, manifest.files[name], silent)
 
         digest = hashlib.sha256(manifest.to_json()).hexdigest()[:16]
         return FileCache(self._cache or default_cache()).fill(manifest, digest, download)
+
+    def _remote_file(self, manifest: Manifest, name: str) -> Any:
+        path = f"{self._path}/{manifest.model}/{manifest.version}/{name}"
+        return self._files.open(path, "rb")
+
+    def _local_file(self, manifest: Manifest, name: str) -> Any:
+        assert self._folder is not None
+        path = self._folder / manifest.model / manifest.version / checked_name(name)
+        try:
+            return open_inside(self._folder, path)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise StoreError(f"{_name_of(manifest, name)} is missing") from error
 
     def _manifest_bytes(self, model: str, version: str) -> bytes | None:
         """The manifest's bytes, never more than one over the limit; None where there is none."""
@@ -285,11 +308,12 @@ class Store:
                 return None
 
     def _local_manifest(self, root: Path, model: str, version: str) -> bytes | None:
-        path = self._place(root, root / model / version / MANIFEST_NAME)
-        if path is None:
-            return None
+        path = root / model / version / MANIFEST_NAME
         try:
-            return read_regular(path, MANIFEST_BYTES_MAX)
+            with open_inside(root, path) as file:
+                return read_at_most(file, MANIFEST_BYTES_MAX)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
         except OSError as error:
             raise StoreError(f"cannot read its manifest {path}: {error.strerror}") from error
 
@@ -392,6 +416,10 @@ def storage(what: str) -> Iterator[None]:
         raise StoreError(f"{what}: {masked_text(str(error)) or kind_name(error)}") from error
 
 
+def _name_of(manifest: Manifest, name: str) -> str:
+    return f"{manifest.model}/{manifest.version}: file {name!r} of its manifest"
+
+
 def _read_manifest(raw: bytes, model: str, version: str) -> Manifest:
     try:
         manifest = Manifest.from_json(raw)
@@ -417,23 +445,3 @@ def _same_or_refuse(existing: bytes, manifest: Manifest) -> Manifest:
             "never changes; publish under a new version"
         )
     return published
-
-
-def _copy_file(source: Path, target: Path, entry: FileEntry, progress: Progress) -> None:
-    with open_regular(source) as stream:
-        write_durably(target, lambda file: copy_checked(target.name, stream, file, entry, progress))
-
-
-def _write_all(file: Any, raw: bytes) -> None:
-    file.write(raw)
-
-
-def _rename_new(source: Path, target: Path) -> bool:
-    """Rename a folder unless one with content has the name already; tells whether it did."""
-    try:
-        source.rename(target)
-    except OSError:
-        if target.exists():
-            return False
-        raise
-    return True

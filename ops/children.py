@@ -32,7 +32,8 @@ class ProgramError(BatchfleetError):
 
 def program_command(program: str) -> list[str]:
     """The command that runs `router` or `consumer`, telling by one JSON line when it is ready."""
-    return [sys.executable, "-m", "batchfleet.ops", program, "--json"]
+    # `-P`: no file of the folder that we were started in takes the place of a module.
+    return [sys.executable, "-P", "-m", "batchfleet.ops", program, "--json"]
 
 
 def environment_of(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:

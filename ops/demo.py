@@ -124,7 +124,7 @@ class Baseline:
 
 
 def _run_offline(job: bytes) -> bytes:
-    command = [sys.executable, "-m", "batchfleet.models.runtimes.offline"]
+    command = [sys.executable, "-P", "-m", "batchfleet.models.runtimes.offline"]
     process = spawn(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         printed, _ = process.communicate(job, timeout=_BASELINE_TIMEOUT_S)

@@ -13,11 +13,13 @@ from pathlib import Path
 from ..broker import fleet
 from ..consumer.context import Devices
 from ..consumer.device_command import device_command
+from ..consumer.device_environment import device_environment
 from ..consumer.link import DeviceLink
 from ..consumer.program import ConsumerProgram
 from ..models.cache import default_cache
 from ..models.drafting import Wishes, draft_of_file
-from ..models.environments import LOCKED, build_locked
+from ..models.environment_rule import LOCKED
+from ..models.environments import build_locked
 from ..models.manifest import Manifest
 from ..models.store import Store
 from ..service.clock import Clock
@@ -44,8 +46,12 @@ Tell = Callable[[str], None]
 """Called with a sentence for the developer."""
 
 
-def development_settings(settings: Settings, store: str) -> Settings:
-    """Settings of a fleet for one developer: private, quick to notice, and of `store` alone."""
+def development_settings(settings: Settings, store: str, environment: str = "") -> Settings:
+    """Settings of a fleet for one developer: private, quick to notice, and of `store` alone.
+
+    `environment` is one that was named on the command line, which is the leave to run it.
+    """
+    allowed = [settings.allow_environments or "built", environment]
     return replace(
         settings,
         redis_url="",
@@ -53,6 +59,7 @@ def development_settings(settings: Settings, store: str) -> Settings:
         models="*",
         workers=0,
         allow_code="any",  # the store holds nothing but the file that was named
+        allow_environments=",".join(term for term in allowed if term),
         refresh_ms=REFRESH_MS,
         grace_ms=GRACE_MS,
     )
@@ -238,7 +245,10 @@ class DevelopmentWorker:
 
     def __init__(self, settings: Settings, around: Surroundings, sources: Path) -> None:
         def open_link(python: Path | None) -> DeviceLink:
-            return DeviceLink(device_command(settings, python, sources), at_terminal=True)
+            command = device_command(settings, python, sources)
+            return DeviceLink(command, environ=surroundings, at_terminal=True)
+
+        surroundings = device_environment(around.environ, settings.device_environment)
 
         self._around = around
         self._grace_s = settings.grace_ms / 1000
@@ -246,7 +256,7 @@ class DevelopmentWorker:
             settings,
             around.events,
             around.clock,
-            devices=Devices(open_link=open_link, versions_apart=True),
+            devices=Devices(open_link=open_link, versions_apart=True, environ=surroundings),
         )
         self._failure: BaseException | None = None
         self._thread = guarded_thread("worker", self._run, self._fail)

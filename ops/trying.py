@@ -3,7 +3,7 @@
 import base64
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,9 +13,11 @@ import orjson
 
 from ..consumer.device.trial import EXIT_INTERRUPTED, Job, Trial, record_of
 from ..consumer.device_command import module_command
+from ..consumer.device_environment import device_environment
 from ..consumer.link import log_stream
 from ..models.cache import default_cache, find_cache
 from ..models.drafting import Wishes, draft_of_file
+from ..models.environment_rule import EnvironmentRule
 from ..models.environments import python_of
 from ..models.manifest import Manifest
 from ..models.store import Store
@@ -31,11 +33,12 @@ _NAMED_BY_HAND = "any"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A version to try, where it lies, and whose files its traces name."""
+    """A version to try, where it lies, what of it may run, and whose files its traces name."""
 
     manifest: Manifest
     store: str
     allow_code: str
+    environments: EnvironmentRule
     sources: Path | None = None
 
 
@@ -50,6 +53,7 @@ def candidate_of_file(path: Path, wishes: Wishes) -> Iterator[Candidate]:
             manifest=manifest,
             store=folder,
             allow_code=_NAMED_BY_HAND,
+            environments=EnvironmentRule(built=True, folders=frozenset({manifest.environment})),
             sources=path.resolve().parent,
         )
 
@@ -57,7 +61,12 @@ def candidate_of_file(path: Path, wishes: Wishes) -> Iterator[Candidate]:
 def candidate_of_store(settings: Settings, manifest: Manifest) -> Candidate:
     """A version of the store; its own user may run it here."""
     allow_code = settings.allow_code or "own"
-    return Candidate(manifest=manifest, store=settings.store, allow_code=allow_code)
+    return Candidate(
+        manifest=manifest,
+        store=settings.store,
+        allow_code=allow_code,
+        environments=EnvironmentRule.parse(settings.allow_environments),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +78,10 @@ class Question:
     stage: str = "postprocess"
 
 
-def try_candidate(candidate: Candidate, question: Question, settings: Settings) -> Trial:
-    """Run one request through a version.
+def try_candidate(
+    candidate: Candidate, question: Question, settings: Settings, environ: Mapping[str, str]
+) -> Trial:
+    """Run one request through a version; `environ` is our environment, of which it gets little.
 
     Raises:
         CallerError: the inputs cannot be put on the wire.
@@ -95,7 +106,8 @@ def try_candidate(candidate: Candidate, question: Question, settings: Settings) 
         log_level=settings.log_level,
         log_format=settings.log_format,
     )
-    trial = _run_apart(job, _python_of(manifest, settings))
+    allowed = device_environment(environ, settings.device_environment)
+    trial = _run_apart(job, _python_of(candidate, settings), allowed)
     if trial.refused:
         raise VersionRefusedError(trial.refused)
     if trial.error is not None:
@@ -104,15 +116,17 @@ def try_candidate(candidate: Candidate, question: Question, settings: Settings) 
     return trial
 
 
-def _python_of(manifest: Manifest, settings: Settings) -> Path | None:
+def _python_of(candidate: Candidate, settings: Settings) -> Path | None:
     """The interpreter of a version's environment; None is our own."""
+    manifest = candidate.manifest
     if not manifest.environment:
         return None
     cache = find_cache(settings.cache) or default_cache()
-    return python_of(manifest.environment, cache, f"{manifest.model}/{manifest.version}")
+    version = f"{manifest.model}/{manifest.version}"
+    return python_of(manifest.environment, version, candidate.environments, cache)
 
 
-def _run_apart(job: Job, python: Path | None) -> Trial:
+def _run_apart(job: Job, python: Path | None, environ: Mapping[str, str]) -> Trial:
     """Run a job in a process of its own at this terminal, whose standard output is left to us."""
     command = module_command(python, "consumer.device.trial")
     with tempfile.TemporaryDirectory(prefix="batchfleet-try-") as folder:
@@ -121,7 +135,10 @@ def _run_apart(job: Job, python: Path | None) -> Trial:
         # Without a time-out on purpose: somebody may stand in a debugger.
         with interrupts_left_to_children():
             done = subprocess.run(
-                [*command, str(question), str(answer)], check=False, stdout=log_stream()
+                [*command, str(question), str(answer)],
+                check=False,
+                stdout=log_stream(),
+                env=environ,
             )
         if done.returncode == EXIT_INTERRUPTED:
             raise KeyboardInterrupt

@@ -1,5 +1,6 @@
 """URLs of servers and stores: what is wrong with one, and how it is shown without its password."""
 
+import os
 import re
 from urllib.parse import parse_qsl, urlsplit
 
@@ -28,6 +29,7 @@ _PASSWORD = re.compile(r"(?<=://)(/*[^:/@]*):.*@", re.DOTALL)
 _NAMED = r"[^=&;\s?]{0,40}(?:pass|secret|token|key|sig|credential|auth)[^=&;\s]{0,40}"
 _QUERY_SECRET = re.compile(rf"([?&;]{_NAMED}=)[^&\s'\"]*", re.IGNORECASE)
 _PASSWORD_IN_TEXT = re.compile(r"(?<=://)([^\s:/@]{0,128}):[^\s]{0,512}@")
+_LOCAL_SCHEME = re.compile(r"(?:file|local):(?://)?")
 _PATH_STARTS = ("/", ".", "~")
 
 
@@ -77,3 +79,13 @@ def masked_text(text: str) -> str:
     if "://" not in text and "=" not in text:
         return text
     return _QUERY_SECRET.sub(r"\1***", _PASSWORD_IN_TEXT.sub(r"\1:***@", text))
+
+
+def absolute_store(root: str) -> str:
+    """The root of a store that means the same from every folder: a path made absolute, or a URL."""
+    scheme = _LOCAL_SCHEME.match(root)
+    path = root[scheme.end() :] if scheme else root
+    if not scheme and ("://" in root or "::" in root):
+        return root
+    # Not `Path`: whatever a user wrote behind `~` must not be refused here.
+    return (scheme[0] if scheme else "") + os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111

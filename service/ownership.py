@@ -2,6 +2,7 @@
 
 One rule for everything that leads to code or settings: a file, each folder on the way to it, and
 each link on that way must belong to this process's user or to root, and be writable by nobody else.
+A folder whose whole content may be run, as that of a Python environment, is looked through.
 """
 
 import errno
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _LINKS_MAX = 40
+_FOLDERS_MAX = 200_000
 _ROOT = 0
 
 
@@ -37,6 +39,42 @@ def foreign_hand(paths: Iterable[Path]) -> str:
                     return why
     except OSError as error:
         return f"{error.filename} cannot be looked at: {error.strerror}"
+    return ""
+
+
+def foreign_hand_within(folder: Path) -> str:
+    """Why somebody else may have written a folder, or anything below it; or empty.
+
+    The rule is that of `foreign_hand`. Folders that links lead to are looked through as well; a
+    link that leads nowhere passes where nobody else could put something there.
+    """
+    if why := foreign_hand([folder]):
+        return why
+    waiting = [Path(os.path.realpath(folder))]
+    seen = set(waiting)
+    try:
+        while waiting:
+            if len(seen) > _FOLDERS_MAX:
+                return f"{folder} has over {_FOLDERS_MAX} folders"
+            for path in list(waiting.pop().iterdir()):
+                if why := _foreign_to_one(path, is_last=True) or _foreign_behind(path):
+                    return why
+                if path.is_dir() and (real := Path(os.path.realpath(path))) not in seen:
+                    seen.add(real)
+                    waiting.append(real)
+    except OSError as error:
+        return f"{error.filename} cannot be looked at: {error.strerror}"
+    return ""
+
+
+def _foreign_behind(link: Path) -> str:
+    if not link.is_symlink():
+        return ""
+    for path, is_last in _steps(link):
+        if not os.path.lexists(path):
+            return _foreign_to_one(path.parent, is_last=True)
+        if why := _foreign_to_one(path, is_last):
+            return why
     return ""
 
 

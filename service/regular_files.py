@@ -7,13 +7,14 @@ from io import BufferedReader
 from pathlib import Path
 
 
-def open_regular(path: Path) -> BufferedReader:
+def open_regular(path: Path, *, follow_link: bool = True) -> BufferedReader:
     """Open a regular file for reading. Opening a fifo would wait for whoever writes to it.
 
     Raises:
-        OSError: it cannot be read, or is something else.
+        OSError: it cannot be read, is something else, or is a link that shall not be followed.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    handle = os.open(path, flags if follow_link else flags | os.O_NOFOLLOW)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError(errno.EINVAL, "it is no regular file", str(path))
@@ -27,7 +28,16 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
         OSError: as of `open_regular`; or it has more, which are not read.
     """
     with open_regular(path) as file:
-        raw = file.read(most_bytes + 1)
+        return read_at_most(file, most_bytes)
+
+
+def read_at_most(file: BufferedReader, most_bytes: int) -> bytes:
+    """The content of an open file of at most so many bytes.
+
+    Raises:
+        OSError: it has more, which are not read.
+    """
+    raw = file.read(most_bytes + 1)
     if len(raw) > most_bytes:
-        raise OSError(errno.EFBIG, f"it has over {most_bytes} bytes", str(path))
+        raise OSError(errno.EFBIG, f"it has over {most_bytes} bytes")
     return raw

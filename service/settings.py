@@ -19,7 +19,8 @@ from ..wire.errors import SettingsError
 from ..wire.names import RULE, is_name, shown
 from ..wire.numbers import Range, shown_value
 from ..wire.texts import safe_text
-from .addresses import masked_url, redis_url_fault
+from .addresses import absolute_store, masked_url, redis_url_fault
+from .code_terms import code_terms_fault, environment_terms_fault, variables_fault
 from .logs import LOG_FORMATS, LOG_LEVELS
 from .ownership import foreign_hand
 from .regular_files import read_regular
@@ -36,9 +37,7 @@ OWN_CODE = "own"
 _DURATION_MS_MAX = 86_400_000
 _FILE_BYTES_MAX = 1_000_000
 _DEVICE = re.compile(r"cpu(:\d{1,4}(-\d{1,4})?)?|cuda:\d{1,3}")
-_ALLOW_CODE = re.compile(r"none|any|(?:own|digest:[0-9a-f]{64})(?:,(?:own|digest:[0-9a-f]{64}))*")
 _PATTERN = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9*?._-]{0,127}")
-_LOCAL_SCHEME = re.compile(r"(?:file|local):(?://)?")
 
 Rule = Callable[[str], str]
 """Says what is wrong with a text; empty where nothing is."""
@@ -66,11 +65,6 @@ def _patterns(value: str) -> str:
 
 def _anything(_: str) -> str:
     return ""
-
-
-def _allow_code(value: str) -> str:
-    fits = not value or _ALLOW_CODE.fullmatch(value)
-    return "" if fits else "must be none, any, own, digest:<sha256>, or several of the last two"
 
 
 def _not_empty(value: str) -> str:
@@ -192,10 +186,26 @@ class Settings:
     allow_code: str = _row(
         "",
         "whose code out of the store a worker runs: none, own (local files that nobody else may "
-        "write), digest:<sha256>,…, or any; empty: own under `up`, none elsewhere",
+        "write), digest:<sha256>,…, dist:<name>,… (all of an installed distribution), or any; "
+        "empty: own under `up`, none elsewhere",
         "consumer",
         "up",
-        rule=_allow_code,
+        rule=code_terms_fault,
+    )
+    allow_environments: str = _row(
+        "",
+        "Python environments that a worker runs: none, built (by `models environment build` in its "
+        "cache), or paths of virtual environments; empty: built",
+        "consumer",
+        "up",
+        rule=environment_terms_fault,
+    )
+    device_environment: str = _row(
+        "",
+        "variables that models may see besides the harmless ones, as 'AWS_*,MY_KEY'",
+        "consumer",
+        "up",
+        rule=variables_fault,
     )
     cache: str = _row(
         "",
@@ -315,16 +325,6 @@ def located(settings: Settings) -> Settings:
     shared = absolute_store(settings.shared_store) if settings.shared_store else ""
     store = absolute_store(settings.store)
     return replace(settings, store=store, shared_store=shared, cache=cache)
-
-
-def absolute_store(root: str) -> str:
-    """The root of a store that means the same from every folder: a path made absolute, or a URL."""
-    scheme = _LOCAL_SCHEME.match(root)
-    path = root[scheme.end() :] if scheme else root
-    if not scheme and ("://" in root or "::" in root):
-        return root
-    # Not `Path`: whatever a user wrote behind `~` must not be refused here.
-    return (scheme[0] if scheme else "") + os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111
 
 
 def _config_file(environ: Mapping[str, str], config_path: Path | None) -> Path | None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from ...models.agreement import disagreement
 from ...models.cache import default_cache
 from ...models.code import code_files
 from ...models.code_loading import CodePlace, load_class
@@ -13,6 +14,7 @@ from ...models.model import Model
 from ...models.runtimes import resolve
 from ...models.store import Store
 from ...service.ownership import foreign_hand
+from ...wire.deployment import VersionRecord
 from ...wire.errors import StoreError
 from ..protocol import Load
 from .loading import Opener, OpeningOptions, VersionFiles
@@ -31,13 +33,16 @@ def _open(load: Load, options: OpeningOptions) -> VersionFiles:
     """Fetch a version, check its files, and import its class.
 
     Raises:
-        StoreError: it is missing, not what its manifest says, or its code must not run here.
+        StoreError: it is missing, not what its manifest says or what was deployed, or its code
+            must not run here.
     """
     store = Store(load.store, options.cache)
     manifest = store.manifest(load.model, load.version)
     if options.own_store and (why := store.foreign_hand(load.model, load.version)):
         raise StoreError(f"{why}; `shared_store` allows a store by its path")
-    folder = store.fetch(load.model, load.version)
+    if why := disagreement(VersionRecord.from_wire(load.record, {}), manifest):
+        raise StoreError(why)
+    folder = store.fetch_files(manifest)
     return VersionFiles(
         model_class=_class_of(store, manifest, folder, options),
         folder=folder,

@@ -2,7 +2,7 @@
 
 import click
 
-from ...consumer.program import ConsumerProgram
+from ...consumer.program import ConsumerProgram, devices_of
 from ...service.clock import SystemClock
 from ...service.descendants import adopt_orphans, end_orphans
 from ...service.events import Events
@@ -31,7 +31,10 @@ def consumer(loaded: Loaded, *, as_json: bool) -> None:
     adopt_orphans()
     events = Events()
     faults = find_fault_points(loaded.environ, events)
-    program = ConsumerProgram(loaded.settings, events, SystemClock(), faults=faults)
+    devices = devices_of(loaded.settings, loaded.environ)
+    program = ConsumerProgram(
+        loaded.settings, events, SystemClock(), devices=devices, faults=faults
+    )
     try:
         run_program(program, "the worker", as_json=as_json)
     finally:

@@ -16,7 +16,7 @@ from ...service.settings import Settings
 from ..developing import Development, DevelopmentWorker, VersionSeries, development_settings
 from ..local_fleet import LocalFleet, Surroundings
 from .connecting import connected
-from .options import LOGS, Loaded, examples, json_option, port_option, with_settings
+from .options import ENVIRONMENTS, LOGS, Loaded, examples, json_option, port_option, with_settings
 from .output import print_json, say
 from .wishes import split_class, wish_options, wishes_of
 
@@ -27,7 +27,7 @@ _LOOK_S = 0.2
 @click.argument("source", metavar="FILE.py[:CLASS]")
 @wish_options
 @port_option
-@with_settings("namespace", "tenant", "device", "threads", "cache", *LOGS)
+@with_settings("namespace", "tenant", "device", "threads", "cache", *ENVIRONMENTS, *LOGS)
 @json_option
 @examples(
     "batchfleet dev model.py",
@@ -50,7 +50,7 @@ def dev(loaded: Loaded, *, source: str, port: int | None, as_json: bool, **given
     stop = StopSignal()
     stop.install()
     with tempfile.TemporaryDirectory(prefix="batchfleet-dev-") as store:
-        settings = development_settings(_quiet(loaded), store)
+        settings = development_settings(_quiet(loaded), store, wishes.environment)
         around = Surroundings(
             environ=loaded.environ, clock=SystemClock(), events=Events(), stop=stop
         )

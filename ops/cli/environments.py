@@ -5,7 +5,8 @@ from pathlib import Path
 import click
 
 from ...models.cache import default_cache
-from ...models.environments import LOCKED, build_locked, python_of
+from ...models.environment_rule import LOCKED, EnvironmentRule
+from ...models.environments import build_locked, python_of
 from ...models.manifest import Manifest
 from ...models.store import Store
 from ...wire.errors import StoreError
@@ -59,16 +60,17 @@ def build(loaded: Loaded, *, name: str, as_json: bool) -> None:
 
 @environment.command("show", short_help="Tell which Python a version would run in here.")
 @click.argument("name", metavar="NAME[/VERSION]")
-@with_settings("store", "cache", *LOGS)
+@with_settings("store", "cache", "allow_environments", *LOGS)
 @json_option
 @examples("batchfleet models environment show sentiment/3")
 def show(loaded: Loaded, *, name: str, as_json: bool) -> None:
-    """Tell which Python a version would run in on this machine, or what is missing."""
+    """Tell which Python a version would run in on this machine, or why it would not."""
     _, manifest = _find(loaded, name)
     python = ""
     if manifest.environment:
         version = f"{manifest.model}/{manifest.version}"
-        python = str(python_of(manifest.environment, _cache(loaded), version))
+        rule = EnvironmentRule.parse(loaded.settings.allow_environments)
+        python = str(python_of(manifest.environment, version, rule, _cache(loaded)))
     if as_json:
         print_json({"environment": manifest.environment, "python": python})
     else:
@@ -76,7 +78,8 @@ def show(loaded: Loaded, *, name: str, as_json: bool) -> None:
 
 
 def _find(loaded: Loaded, name: str) -> tuple[Store, Manifest]:
-    store = Store(loaded.settings.store)
+    cache = loaded.settings.cache
+    store = Store(loaded.settings.store, Path(cache) if cache else None)
     return store, find_version(store, name)
 
 

@@ -19,6 +19,8 @@ from .output import warn
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 LOGS = ("log_level", "log_format")
+# Which programs and variables a model's code meets.
+ENVIRONMENTS = ("allow_environments", "device_environment")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

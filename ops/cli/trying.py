@@ -13,7 +13,7 @@ from ...wire.tensors import decode_columns
 from ..trying import Candidate, Question, candidate_of_file, candidate_of_store, try_candidate
 from .answers import describe_outputs, read_inputs
 from .finding import find_version
-from .options import LOGS, Loaded, examples, json_option, with_settings
+from .options import ENVIRONMENTS, LOGS, Loaded, examples, json_option, with_settings
 from .output import print_json, say
 from .wishes import content_options, split_class, wishes_of
 
@@ -36,7 +36,7 @@ from .wishes import content_options, split_class, wishes_of
     help="The last stage to run; what it gives is shown.",
 )
 @content_options
-@with_settings("store", "device", "threads", "allow_code", "cache", *LOGS)
+@with_settings("store", "device", "threads", "allow_code", "cache", *ENVIRONMENTS, *LOGS)
 @json_option
 @examples(
     'batchfleet models try model.py --text "hello world"',
@@ -55,7 +55,7 @@ def try_model(loaded: Loaded, *, source: str, stage: str, as_json: bool, **given
     inputs = read_inputs(texts, file)
     question = Question(inputs=inputs, parameters=given.pop("parameters"), stage=stage)
     with _candidate(loaded, source, given) as candidate:
-        trial = try_candidate(candidate, question, loaded.settings)
+        trial = try_candidate(candidate, question, loaded.settings, loaded.environ)
     if as_json:
         print_json(asdict(trial))
         return

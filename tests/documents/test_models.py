@@ -1,18 +1,22 @@
 """The classes of docs/models.md: each can be published, is served, and answers as the page says."""
 
 import importlib.util
+import tomllib
 
 import numpy as np
 import pytest
 from documents.play import blocks_of
 
 from batchfleet import CallerError, ModelError
+from batchfleet.models.code_rule import ENTRY_POINTS
 from batchfleet.models.drafting import Wishes, draft_of_file
 from batchfleet.testing import serve
 
+ALL = blocks_of("docs/models.md")
 BLOCKS = {
     block.text.partition("class ")[2].partition("(")[0]: block
-    for block in blocks_of("docs/models.md")
+    for block in ALL
+    if block.language == "python"
 }
 
 
@@ -35,8 +39,14 @@ def model_of(tmp_path):
 
 def test_every_block_is_a_class_that_is_asked_below():
     assert BLOCKS.keys() == {"Shout", "Mean", "Score", "Index"}
-    assert {block.language for block in BLOCKS.values()} == {"python"}
-    assert len(BLOCKS) == len(blocks_of("docs/models.md"))
+    assert len(BLOCKS) == len(ALL) - 1
+
+
+def test_entry_points_are_shown_as_they_are_looked_for():
+    """X12: the one block that is not Python."""
+    (block,) = [block for block in ALL if block.language != "python"]
+    (points,) = tomllib.loads(block.text)["project"]["entry-points"].items()
+    assert points == (ENTRY_POINTS, {"sentiment": "ours.sentiment:Sentiment"})
 
 
 def test_one_method_is_enough(model_of):

@@ -26,7 +26,12 @@ class Taste(Model):
 @pytest.fixture
 def fleet(redis_server, namespace, tmp_path):
     cache = str(tmp_path / "cache")
-    with running_fleet(redis_server, namespace, tmp_path, allow_code="own", cache=cache) as fleet:
+    settings = {
+        "allow_code": "own",
+        "allow_environments": f"built,{tmp_path}/bare,/no/such/environment",
+        "cache": cache,
+    }
+    with running_fleet(redis_server, namespace, tmp_path, **settings) as fleet:
         yield fleet
 
 

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 from support.odd_stores import GOOD, make_good
+from support.traps import forge_built
 
+from batchfleet.models.drafting import Wishes, draft_of_file
+from batchfleet.models.manifest import Manifest
 from batchfleet.models.store import Store
 
 STRANGER = 54321
@@ -61,13 +64,13 @@ class Stranger:
         self.place = place
         self.environ = {"PATH": os.defpath, "TMPDIR": str(place), **home}
 
-    def run(self, *arguments, exit_code=0):
+    def run(self, *arguments, exit_code=0, logs_trace=False):
         done = subprocess.run(
             as_stranger([*PROGRAM, *arguments]), env=self.environ, cwd=self.place,
             capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         )  # fmt: skip
         assert done.returncode == exit_code, done.stderr
-        assert "Traceback" not in done.stderr
+        assert logs_trace or "Traceback" not in done.stderr
         return done
 
     def up(self):
@@ -131,6 +134,62 @@ def test_a_stranger_uses_no_store_of_somebody_else(place):
     os.chown(place / "store", STRANGER + 1, STRANGER)
     stranger = Stranger(place, {})
     assert "belongs to user" in stranger.run("up", "--json", exit_code=1).stderr
+
+
+@pytest.mark.slow
+@needs_another_user
+@pytest.mark.parametrize("way", ["--cache", "TMPDIR", "link"])
+def test_a_stranger_runs_nothing_out_of_the_cache_of_an_attacker(place, way):
+    """X1, X11, T18 (cache, link): a forged stamp and interpreter, by another user id."""
+    attacker = STRANGER + 1
+    place.chmod(0o1777)
+    folder = place / (f"batchfleet-{STRANGER}" if way == "TMPDIR" else "theirs")
+    environment = "env:" + "3" * 64
+    trap = forge_built(folder, environment, place / "sprung")
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, attacker, attacker)
+        path.chmod(0o777)
+    store = Store(str(place / "store"))
+    store.publish(Manifest(model="m", version="1", runtime="noop", environment=environment), {})
+    for path in (place / "store", *(place / "store").rglob("*")):
+        os.chown(path, STRANGER, STRANGER)
+    (place / "link").symlink_to(folder)
+    stranger = Stranger(place, {})
+    cache = {"TMPDIR": [], "link": ["--cache", "link"]}.get(way, ["--cache", str(folder)])
+    for command in (["try", "m", "--text", "x"], ["environment", "show", "m"]):
+        said = stranger.run("models", *command, *cache, exit_code=1).stderr
+        assert f"belongs to user {attacker}" in said
+    assert not trap.was_sprung
+
+
+@pytest.mark.slow
+@needs_another_user
+def test_a_stranger_loads_no_more_than_was_checked_of_the_store_of_an_attacker(place):
+    """X14, T3: data of a store of another user, by way of a private copy; code of it is refused."""
+    attacker = STRANGER + 1
+    (place / "model.py").write_text(MODEL)
+    store = Store(str(place / "theirs"))
+    store.publish(
+        *draft_of_file(place / "model.py", Wishes(model="code", version="1")),
+    )
+    weights = place / "weights.bin"
+    weights.write_bytes(b"weights")
+    store.publish(Manifest(model="data", version="1", runtime="noop"), {"w": weights})
+    for path in (place / "theirs", *(place / "theirs").rglob("*")):
+        os.chown(path, attacker, attacker)
+    stranger = Stranger(place, {})
+
+    def run(model, *more, exit_code=1):
+        command = ["models", "try", model, "--store", "theirs", "--text", "x", *more]
+        return stranger.run(*command, exit_code=exit_code, logs_trace=True).stderr
+
+    assert f"belongs to user {attacker}" in run("code")
+    run("data", exit_code=0)
+    copies = list((place / f"batchfleet-{STRANGER}" / "versions").rglob("w"))
+    assert [copy.read_bytes() for copy in copies] == [b"weights"]
+    assert {copy.stat().st_uid for copy in copies} == {STRANGER}
+    (place / "theirs" / "data" / "1" / "w").write_bytes(b"poison!")
+    assert "differs from its manifest" in run("data", "--cache", "new")
 
 
 def limit_files():

@@ -3,7 +3,6 @@
 Every source holds one class, `Hostile`; a row is `{"x": …}` or `{"text": …}`.
 """
 
-import json
 from dataclasses import dataclass, field
 
 import orjson
@@ -38,8 +37,14 @@ class HostileModel:
 
 
 def _asks(*inputs, answers, parameters=""):
-    bodies = tuple(one if isinstance(one, bytes) else orjson.dumps(one) for one in inputs)
-    return Provocation(inputs=bodies, answers=tuple(answers), parameters=parameters)
+    return Provocation(
+        inputs=tuple(map(orjson.dumps, inputs)), answers=tuple(answers), parameters=parameters
+    )
+
+
+def _tensor(row):
+    """Inputs of one row."""
+    return [{"name": "x", "shape": [1, len(row)], "data": row}]
 
 
 def _raising(name, raised, error, stage="predict", before=""):
@@ -71,8 +76,7 @@ class Hostile(batchfleet.Model):
     stack = True
 
     def predict(self, rows, context):
-        pairs = zip(rows["x"], context.lengths)
-        return [{"y": float(row[:int(length)].max())} for row, length in pairs]
+        return [{"y": float(row.sum())} for row in rows["x"]]
 """
 _EMPTY = """\
 import batchfleet
@@ -188,9 +192,11 @@ def double(x):
 
 
 class Hostile(batchfleet.Model):
+    def load(self, context):
+        self.pool = multiprocessing.get_context("spawn").Pool(1)
+
     def predict(self, rows, context):
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            return [{"y": pool.apply_async(double, (0.5,)).get(20)} for row in rows]
+        return [{"y": self.pool.apply_async(double, (0.5,)).get(20)} for row in rows]
 """
 _WANDERING = """\
 import os
@@ -282,13 +288,13 @@ _LEAVES = [
         ends_process=True,
     ),
 ]
-_ROWS = [{"x": [[float(at + 1)]]} for at in range(8)]
+_ROWS = [_tensor([float(at + 1)]) for at in range(8)]
 
 MODELS = (
     HostileModel(
         name="M1 ints and fractions in one batch",
         source=_MIXED,
-        provocation=_asks({"x": [[1, 2]]}, {"x": [[0.5, 0.7, 0.9]]}, answers=[2.0, 0.9]),
+        provocation=_asks(_tensor([1, 2]), _tensor([0.5, 0.7, 0.9]), answers=[3.0, 2.1]),
     ),
     _raising("M2 a panic", 'PanicException("rust")', "model_error", before=_PANIC),
     _raising("M2 CancelledError", "asyncio.CancelledError()", "model_error"),
@@ -298,8 +304,7 @@ MODELS = (
         name="M8 rows of nothing",
         source=_EMPTY,
         provocation=_asks(
-            json.dumps({"x": {"datatype": "FP32", "shape": [2, 0], "data": []}}).encode(),
-            answers=["bad_inputs"],
+            [{"name": "x", "datatype": "FP32", "shape": [2, 0], "data": []}], answers=[0.0]
         ),
     ),
     *_LEAVES,

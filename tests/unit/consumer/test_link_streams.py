@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from batchfleet.consumer.device_command import device_command, module_command
 from batchfleet.consumer.environment import Interpreters
 from batchfleet.consumer.link import DeviceLink, log_stream
 from batchfleet.models.cache import find_cache
+from batchfleet.models.importing import builtin_draft
+from batchfleet.models.store import Store
 from batchfleet.service.settings import Settings
 
 PATIENCE_S = 20
@@ -79,7 +82,11 @@ def test_an_interpreter_may_say_anything_of_why_it_is_unfit(tmp_path, said):
     python = folder / "bin" / "python"
     python.write_bytes(b"#!/bin/sh\nprintf '" + said + b"' >&2\nexit 1\n")
     python.chmod(0o700)
-    found, reason = Interpreters("").find(str(folder), "model/1")
+    store = Store(str(tmp_path / "store"))
+    draft = replace(builtin_draft("noop"), environment=str(folder))
+    record = store.publish(draft, {}).record()
+    settings = Settings(store=store.root, allow_environments=str(folder))
+    found, reason = Interpreters(settings, {}).find("noop", record)
     assert found is None
     assert reason.isprintable()
     assert "\\x" in reason

@@ -197,6 +197,22 @@ def test_a_wheel_runs_from_a_copy_that_bears_its_digest(publish, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "class_path", ["ours_of_test:Shout", "ours_of_wheel.inner:Shout", "ours_of_wheel.none:Shout"]
+)
+def test_a_wheel_is_no_leave_for_what_is_installed_beside_it(
+    publish, tmp_path, installed, class_path
+):
+    """X12, X1 (wheel): a manifest that names an allowed wheel, and a module that is not in it."""
+    path, name = tmp_path / "a.whl", "ours_of_wheel-1-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr("ours_of_wheel/inner.py", SHOUT)
+    manifest, folder = publish(ModelCode(name, class_path), {name: path})
+    with pytest.raises(StoreError, match="has no package"):
+        load_class(manifest, place(folder, tmp_path))
+    assert not installed.exists()
+
+
+@pytest.mark.parametrize(
     ("source", "class_path", "reason"),
     [
         ("no-such-thing==1", "a:B", "pip install 'no-such-thing==1'"),
@@ -214,10 +230,81 @@ def test_a_distribution_must_be_installed_in_that_version(
         load_class(manifest, place(folder, tmp_path))
 
 
-def test_a_distribution_needs_no_leave(publish):
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A distribution that offers one of its two classes as a model; importing it leaves a mark."""
+    folder = tmp_path / "site"
+    info = folder / "of_test_Ours-1.dist-info"
+    info.mkdir(parents=True)
+    mark = tmp_path / "imported"
+    (folder / "ours_of_test.py").write_text(f"open({str(mark)!r}, 'w').close()\n{SHOUT}")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: of_test.Ours\nVersion: 1\n")
+    (info / "top_level.txt").write_text("ours_of_test\n")
+    (info / "entry_points.txt").write_text(
+        "[batchfleet.models]\nany = ours_of_test:Shout\n[console_scripts]\nno = ours_of_test:No\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    return mark
+
+
+def load_installed(publish, tmp_path, class_path, rule, source="of-test-ours==1"):
+    version = class_path.partition(":")[2]
+    manifest, folder = publish(ModelCode(source, class_path), {}, version)
+    check_allowed(CodeRule.parse(rule), manifest, foreign="somebody else's")
+    return load_class(manifest, place(folder, tmp_path))
+
+
+@pytest.mark.parametrize("rule", ["", "none", "own", "digest:" + "0" * 64])
+def test_a_class_that_a_distribution_offers_as_a_model_needs_no_leave(
+    publish, tmp_path, installed, rule
+):
+    found = load_installed(publish, tmp_path, "ours_of_test:Shout", rule)
+    assert found().predict([{"text": "a"}], None) == [{"text": "A"}]
+    assert installed.exists()
+
+
+@pytest.mark.parametrize("rule", ["", "own", "dist:another"])
+@pytest.mark.parametrize(
+    ("source", "class_path"),
+    [
+        ("of-test-ours==1", "ours_of_test:NoModel"),
+        ("of-test-ours==1", "ours_of_test:No"),
+        ("of-test-ours==1", "ours_of_test.inner:Shout"),
+        (f"pytest=={pytest.__version__}", "ours_of_test:Shout"),
+        (f"pytest=={pytest.__version__}", "pytest:console_main"),
+    ],
+)
+def test_no_other_module_of_a_distribution_is_imported_unasked(
+    publish, tmp_path, installed, source, class_path, rule
+):
+    """X12, T17: entry points of our group, or a list that the operator sets."""
+    name = source.partition("==")[0]
+    with pytest.raises(StoreError, match=f"--allow-code dist:{name}"):
+        load_installed(publish, tmp_path, class_path, rule, source)
+    assert not installed.exists()
+
+
+@pytest.mark.parametrize("rule", ["dist:of-test-ours", "own,dist:OF_Test.Ours", "any"])
+def test_an_operator_allows_a_distribution_by_its_name(publish, tmp_path, installed, rule):
+    """X12: whatever the spelling; the class must be a model all the same."""
+    assert load_installed(publish, tmp_path, "ours_of_test:Shout", rule)
+    with pytest.raises(StoreError, match="not derived from"):
+        load_installed(publish, tmp_path, "ours_of_test:NoModel", rule)
+
+
+def test_which_class_is_named_is_part_of_the_lineage(publish):
+    """X1 (manifest): whatever digest of it is written beside it."""
     manifest, _ = publish(ModelCode("ours==1", "ours:Shout"), {})
-    check_allowed(CodeRule(), manifest, foreign="somebody else's")
-    assert manifest.lineage != replace(manifest, code_sha256="").lineage
+    assert manifest.lineage == replace(manifest, code_sha256="").lineage
+    for code in (ModelCode("ours==1", "ours:Other"), ModelCode("ours==2", "ours:Shout")):
+        assert manifest.lineage != replace(manifest, code=code).lineage
+    with pytest.raises(StoreError, match="pip install ours"):
+        check_allowed(CodeRule(), manifest, foreign="")
+
+
+@pytest.mark.parametrize("text", ["none", "own", "own,dist:a-b", "any"])
+def test_a_rule_is_told_as_it_is_written(text):
+    assert str(CodeRule.parse(text)) == text
 
 
 @pytest.mark.parametrize(
