@@ -1,5 +1,7 @@
 """Secrets on the command line: in no output, however it ends; and addresses that lead nowhere."""
 
+import subprocess
+import sys
 import traceback
 
 import pytest
@@ -34,7 +36,6 @@ COMMANDS = [
     ("status",),
     ("settings",),
     ("settings", "--json"),
-    ("up", "--json"),
     ("infer", "m", "x"),
     ("submit", "m", "x", "--json"),
     ("requests", "list", "m"),
@@ -75,6 +76,17 @@ def test_no_output_holds_the_password(run, command, url, debug):
 def test_no_output_holds_the_password_of_a_store(run, command, store, debug):
     """X9: a store's URL as well."""
     assert SECRET not in told(run(*debug, *command, "--store", store))
+
+
+def test_up_says_nothing_of_the_password_of_a_server_of_ones_own(tmp_path):
+    """X9: as a process of its own, since `up` ends all that descends from it."""
+    for url in (URL, BAD_URL):
+        done = subprocess.run(
+            [sys.executable, "-m", "batchfleet.ops", "--debug", "up", "--json", "--redis-url", url],
+            cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 1
+        assert SECRET not in done.stdout + done.stderr
 
 
 def test_a_flag_with_a_password_warns_once(run):
