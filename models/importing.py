@@ -103,9 +103,7 @@ def builtin_draft(name: str) -> Manifest:
     )
     signature = Signature(outputs=echoed)
     if name == "echo":
-        return Manifest(
-            model=name, version="1", runtime=name, signature=signature, parameters={"faults": True}
-        )
+        return Manifest(model=name, version="1", runtime=name, signature=signature)
     if name == "device_stub":
         return Manifest(
             model=name,

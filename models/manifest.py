@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from ..wire.codec import plain_json, strict_json
+from ..wire.codec import plain_json, strict_shallow_json
 from ..wire.deployment import (
     Limits,
     Signature,
@@ -177,7 +177,7 @@ def _parse(raw: bytes) -> dict[str, Any]:
     if len(raw) > MANIFEST_BYTES_MAX:
         raise StoreError(f"a manifest may have {MANIFEST_BYTES_MAX} bytes, this one has more")
     try:
-        wire = strict_json(raw)
+        wire = strict_shallow_json(raw)
     except ValueError as error:
         raise StoreError(f"a manifest must be JSON: {error}") from error
     if not isinstance(wire, dict):

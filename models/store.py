@@ -20,10 +20,12 @@ from typing import Any, BinaryIO
 import fsspec.core
 from fsspec.implementations.local import LocalFileSystem
 
+from ..service.addresses import masked_text, masked_url
 from ..service.ownership import foreign_hand
 from ..service.regular_files import open_regular, read_at_most
 from ..wire.errors import StoreError
 from ..wire.names import RULE, is_name, require_name
+from ..wire.texts import kind_name
 from .cache import FileCache, default_cache
 from .files import (
     MANIFEST_NAME,
@@ -85,7 +87,7 @@ class Store:
     """
 
     def __init__(self, root: str, cache: Path | None = None) -> None:
-        self.root = root
+        self.root = masked_url(root)  # only ever shown
         self._files, path = _open_root(root)
         self._path = path.rstrip("/")
         self._folder = Path(path) if isinstance(self._files, LocalFileSystem) else None
@@ -239,7 +241,7 @@ class Store:
         self._place(self._folder, home)
         scratch = home / f".publish-{secrets.token_hex(8)}"
         target = home / manifest.version
-        with _storage(f"cannot publish to {target}"):
+        with storage(f"cannot publish to {target}"):
             try:
                 scratch.mkdir(parents=True)
                 for name, entry in manifest.files.items():
@@ -259,7 +261,7 @@ class Store:
         self, manifest: Manifest, sources: Mapping[str, Path], progress: Progress
     ) -> None:
         base = f"{self._path}/{manifest.model}/{manifest.version}"
-        with _storage(f"cannot publish to {self.root}"):
+        with storage(f"cannot publish to {self.root}"):
             for name, entry in manifest.files.items():
                 path = f"{base}/{name}"
                 self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
@@ -273,7 +275,7 @@ class Store:
     ) -> Path:
         def download(name: str, target: Any) -> None:
             what = f"cannot fetch {manifest.model}/{manifest.version} file {name!r}"
-            with _storage(what), open_file(manifest, name) as source:
+            with storage(what), open_file(manifest, name) as source:
                 copy_checked(name, source, target, manifest.files[name], silent)
 
         digest = hashlib.sha256(manifest.to_json()).hexdigest()[:16]
@@ -298,7 +300,7 @@ class Store:
         if self._folder is not None:
             return self._local_manifest(self._folder, model, version)
         path = f"{self._path}/{model}/{version}/{MANIFEST_NAME}"
-        with _storage(f"cannot read {path}"):
+        with storage(f"cannot read {path}"):
             try:
                 with self._files.open(path, "rb") as stream:
                     return bytes(stream.read(MANIFEST_BYTES_MAX + 1))
@@ -350,7 +352,7 @@ class Store:
             except OSError:
                 return True  # so that it is left out with its reason
             return True
-        with _storage(f"cannot list {model} in {self.root}"):
+        with storage(f"cannot list {model} in {self.root}"):
             found: bool = self._files.isfile(f"{self._path}/{model}/{version}/{MANIFEST_NAME}")
         return found
 
@@ -359,7 +361,7 @@ class Store:
         if self._folder is not None:
             return local_folders(self._folder, within, ENTRIES_MAX)
         path = f"{self._path}/{within}" if within else self._path
-        with _storage(f"cannot list {path}"):
+        with storage(f"cannot list {path}"):
             try:
                 entries = self._files.ls(path, detail=True)
             except FileNotFoundError:
@@ -386,19 +388,22 @@ class Store:
 
 
 def _open_root(root: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    shown = masked_url(root)
     try:
         if not _URL.match(root):  # a path, in which `::` and `?` mean nothing
             return LocalFileSystem(), str(Path.cwd() / Path(root).expanduser())
-        files, path = fsspec.core.url_to_fs(root)
-    except ImportError as error:
-        raise StoreError(f"store {root} needs another package: {error}") from error
-    except (RuntimeError, ValueError) as error:  # a home that is not there; an unknown protocol
-        raise StoreError(f"store {root} is neither a folder nor a known URL: {error}") from error
+        with storage(f"store {shown} cannot be opened"):
+            files, path = fsspec.core.url_to_fs(root)
+    except StoreError as error:
+        # What the library says of a URL may quote its password, in pieces too.
+        raise (error if shown == root else StoreError(f"store {shown} cannot be opened")) from None
+    except RuntimeError as error:
+        raise StoreError(f"store {shown} cannot be found: {error}") from error
     return files, str(path)
 
 
 @contextmanager
-def _storage(what: str) -> Iterator[None]:
+def storage(what: str) -> Iterator[None]:
     """Turn whatever a storage backend raises into a StoreError.
 
     Each fsspec backend raises errors of its own client library, with no root but Exception.
@@ -408,7 +413,7 @@ def _storage(what: str) -> Iterator[None]:
     except StoreError:
         raise
     except Exception as error:
-        raise StoreError(f"{what}: {error}") from error
+        raise StoreError(f"{what}: {masked_text(str(error)) or kind_name(error)}") from error
 
 
 def _name_of(manifest: Manifest, name: str) -> str:

@@ -17,7 +17,7 @@ import orjson
 
 from ..service.clock import Clock
 from ..service.lifecycle import spawn
-from ..service.settings import SETTING_ROWS, Settings
+from ..service.settings import SECRET_FILE_VARIABLES, SETTING_ROWS, Settings
 from ..wire.errors import BatchfleetError
 from .restarting import Series
 
@@ -45,7 +45,8 @@ def environment_of(settings: Settings, environ: Mapping[str, str]) -> dict[str, 
         SETTING_ROWS[item.name].variable: str(getattr(settings, item.name))
         for item in fields(settings)
     }
-    return {**environ, **values}
+    kept = {name: text for name, text in environ.items() if name not in SECRET_FILE_VARIABLES}
+    return {**kept, **values}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from ..wire.errors import BatchfleetError, ErrorKind, RequestError, SettingsErro
 from ..wire.keys import ModelKeys
 from ..wire.names import require_name, shown
 from ..wire.numbers import number_in
+from ..wire.reading import from_json
 
 _LIMIT_NAMES = frozenset(item.name for item in fields(Limits))
 _OVERRIDE = "set:"
@@ -128,7 +129,7 @@ def withdraw(operator: Operator, model: str, record: VersionRecord) -> int:
 def overrides_in(deploy_hash: Mapping[str, bytes]) -> dict[str, Any]:
     """The operator's overrides in a deploy hash: limit name → value."""
     return {
-        name.removeprefix(_OVERRIDE): orjson.loads(value)
+        name.removeprefix(_OVERRIDE): from_json(name, value)
         for name, value in deploy_hash.items()
         if name.startswith(_OVERRIDE)
     }
@@ -312,7 +313,7 @@ def copy_of_record(
 ) -> bytes:
     """The deploy record as JSON, for the copy on shared storage."""
     plain: dict[str, Any] = {
-        name: orjson.loads(value)
+        name: from_json(name, value)
         if name.startswith((_OVERRIDE, _DRAINING, "version:"))
         else value.decode()
         for name, value in deploy_hash.items()

@@ -9,13 +9,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..broker.blocking import BlockingExecutor
-from ..broker.embedded import EmbeddedServer, embedded_options, free_port, is_free
+from ..broker.embedded import EmbeddedServer, embedded_options, is_free
 from ..service.clock import Clock
 from ..service.descendants import end_orphans
 from ..service.events import Events
 from ..service.lifecycle import StopSignal
 from ..service.settings import Settings
 from ..wire.errors import BatchfleetError, ServerError
+from .access import Access, access_by, access_to
 from .children import Child, Program, ProgramError, environment_of, program_command
 from .starting import Progress, Tell, deployments_in, patience_ms, silent
 
@@ -69,6 +70,7 @@ class LocalFleet:
         self._port = port
         self._around = around
         self._server: EmbeddedServer | None = None
+        self._access: Access | None = None
         self._children: list[Child] = []
 
     @property
@@ -77,9 +79,9 @@ class LocalFleet:
         return self._settings
 
     @property
-    def public_url(self) -> str:
-        """Where people and scripts reach the server."""
-        return self._settings.redis_url if self._server is None else self._server.url
+    def access(self) -> Access:
+        """How people and scripts reach the server."""
+        return self._access or access_by(self._settings.redis_url)
 
     @property
     def pids(self) -> Pids:
@@ -106,12 +108,13 @@ class LocalFleet:
         if self._port is not None and not is_free(self._port):
             raise PortInUseError(
                 f"port {self._port} of 127.0.0.1 is in use, by another fleet perhaps; name another "
-                "with --port, or leave it out for a free one"
+                "with --port, or leave it out for a socket"
             )
-        options = embedded_options(port=free_port() if self._port is None else self._port)
+        options = embedded_options(port=self._port or 0)
         server = EmbeddedServer(options, self._around.clock)
         self._server = server
         server.start()
+        self._access = access_to(server)
         self._settings = replace(self._settings, redis_url=server.socket_url)
 
     def executor(self, name: str) -> BlockingExecutor:

@@ -1,13 +1,14 @@
 """Everything the server still knows of one request."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from ..broker import fleet, requests
 from ..broker.blocking import BlockingExecutor
+from ..wire.codec import shallow_json
+from ..wire.errors import ProtocolError
 from ..wire.keys import ModelKeys, member
 from ..wire.limits import JOURNAL_LINES_MAX
 from ..wire.reply import Reply, decode_reply
@@ -47,7 +48,7 @@ def view_request(
 
     Raises:
         ServerError: the server failed.
-        ValueError: a foreign hand wrote under the reply key.
+        ProtocolError: a foreign hand wrote under the reply key.
     """
     # In the order of a request's life, so that it cannot slip through between two reads.
     deadline_ms, status, raw = executor.run_all(
@@ -64,9 +65,16 @@ def view_request(
         state=state_of(deadline_ms, status, raw),
         deadline_ms=deadline_ms,
         open=None if deadline_ms is None else _find_open(executor, keys, tenant, request_id),
-        reply=None if raw is None else decode_reply(raw),
+        reply=None if raw is None else _read_reply(raw),
         journal=_find_line(executor, keys, tenant, request_id) if status is not None else None,
     )
+
+
+def _read_reply(raw: bytes) -> Reply:
+    try:
+        return decode_reply(raw)
+    except ValueError as error:
+        raise ProtocolError(f"what lies under its reply key is no reply: {error}") from error
 
 
 def state_of(deadline_ms: float | None, status: str | None, reply: bytes | None) -> State:
@@ -95,6 +103,14 @@ def _find_line(
     return next((line for line in lines if (line.get("tenant"), line.get("id")) == wanted), None)
 
 
+def _line_in(raw: bytes) -> Iterator[Mapping[str, Any]]:
+    """The line, unless a foreign hand wrote it."""
+    with suppress(ValueError):
+        line = shallow_json(raw)
+        if isinstance(line, dict):
+            yield line
+
+
 def _journal(executor: BlockingExecutor, keys: ModelKeys) -> Iterator[Mapping[str, Any]]:
     """The journal's lines, the oldest first, read in pages."""
     start = "-"
@@ -104,5 +120,5 @@ def _journal(executor: BlockingExecutor, keys: ModelKeys) -> Iterator[Mapping[st
             return
         for _, flat in entries:
             if flat is not None and flat[0] == b"line":
-                yield orjson.loads(flat[1])
+                yield from _line_in(flat[1])
         start = "(" + entries[-1][0].decode()

@@ -12,7 +12,7 @@ from fsspec.implementations.local import LocalFileSystem
 from ..broker import fleet
 from ..models.listing import LeftOut
 from ..models.manifest import Manifest
-from ..models.store import Store
+from ..models.store import Store, storage
 from ..wire.errors import StoreError
 from .deployment import Deployed, Operator, copy_of_record, deploy
 
@@ -75,17 +75,16 @@ def keep_copy(operator: Operator, store: Store, model: str) -> bool:
     # Under another name first: a reader must never see half a record.
     scratch = f"{path}.{secrets.token_hex(4)}"
     try:
-        files.pipe_file(scratch, raw)
-        if isinstance(files, LocalFileSystem):
-            Path(scratch).replace(path)  # `mv` would move into a folder that lies there
-        else:
-            files.mv(scratch, path)
-    except OSError as error:
-        with suppress(OSError):
+        with storage(f"the deploy record of {model} is in force, but no copy could be written"):
+            files.pipe_file(scratch, raw)
+            if isinstance(files, LocalFileSystem):
+                Path(scratch).replace(path)  # `mv` would move into a folder that lies there
+            else:
+                files.mv(scratch, path)
+    except StoreError:
+        with suppress(StoreError), storage(f"cannot remove {scratch}"):
             files.rm_file(scratch)
-        raise StoreError(
-            f"the deploy record of {model} is in force, but no copy could be written: {error}"
-        ) from error
+        raise
     return True
 
 
@@ -96,11 +95,9 @@ def remove_copy(store: Store, model: str) -> None:
         StoreError: the storage refused.
     """
     files, path = _copy_place(store, model)
-    try:
+    with storage(f"{model} is out of service, but {path} may remain"):
         if files.exists(path):
             files.rm_file(path)
-    except OSError as error:
-        raise StoreError(f"{model} is out of service, but {path} remains: {error}") from error
 
 
 def _copy_place(store: Store, model: str) -> tuple[fsspec.AbstractFileSystem, str]:

@@ -4,11 +4,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import orjson
-
 from ..broker import announcing, fleet, requests
 from ..broker.blocking import BlockingExecutor
 from ..broker.errors import UnusableKeyError
+from ..wire.announcements import read_lanes
 from ..wire.deployment import Deployment, Stamp, VersionRecord
 from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys
@@ -169,7 +168,7 @@ def read_worker(name: str, announcement: Mapping[str, bytes]) -> WorkerStatus:
     """Read what a worker announced."""
     return WorkerStatus(
         name=name,
-        versions=orjson.loads(announcement.get("lanes", b"{}")),
+        versions=read_lanes(announcement.get("lanes", b"{}")),
         facts={
             field: value.decode(errors="replace")
             for field, value in sorted(announcement.items())

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from ..broker.interface import Broker
 from ..broker.redis_broker import RedisBroker
-from ..service.settings import Settings, load_settings, redis_url_fault
+from ..service.addresses import redis_url_fault
+from ..service.settings import Settings, load_settings
 from ..wire.errors import SettingsError
 from ..wire.names import require_name
 

@@ -5,12 +5,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import orjson
-
 from ..broker import fleet, requests
 from ..broker.errors import UnusableKeyError
 from ..broker.interface import Executor
 from ..service.steps import Steps
+from ..wire.announcements import read_lanes
 from ..wire.deployment import Deployment
 from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys, models_key
@@ -220,17 +219,8 @@ def served_versions(announcement: Mapping[str, bytes]) -> list[str]:
     After a request has ended the device process, all of them are loaded anew, one after the other.
     What no worker has written says nothing.
     """
-    try:
-        lanes = orjson.loads(announcement.get("lanes", b"{}"))
-    except ValueError:
-        return []
-    if not isinstance(lanes, dict):
-        return []
-    return [
-        version
-        for version, lane in lanes.items()
-        if isinstance(lane, dict) and lane.get("state") in _SERVED
-    ]
+    lanes = read_lanes(announcement.get("lanes", b"{}"))
+    return [version for version, lane in lanes.items() if lane.get("state") in _SERVED]
 
 
 class UnservedWatch:

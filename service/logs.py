@@ -1,8 +1,8 @@
 """Logs: structured, to stderr, one line each, safe to show on a terminal.
 
 Log lines carry text from outside (names, paths, messages of foreign errors), so control characters
-never reach the terminal as they are. A cause that repeats with every request is logged once and
-then counted, by `OncePerKind`.
+never reach the terminal as they are, and passwords in URLs are masked. A cause that repeats with
+every request is logged once and then counted, by `OncePerKind`.
 """
 
 import json
@@ -20,6 +20,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from ..wire.texts import kind_name, safe_text, text_of
+from .addresses import masked_text
 from .clock import Clock
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -146,7 +147,7 @@ class _LineHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record; one that cannot be shown is told with its place."""
         try:
-            self._write_line(self.format(record))
+            self._write_line(masked_text(self.format(record)))
         except Exception as error:  # noqa: BLE001  a record is no reason to fail
             place = safe_text(f"{record.pathname}:{record.lineno}")
             self._write_line(f"a log record of {place} cannot be shown: {kind_name(error)}")
@@ -204,7 +205,7 @@ def total(*steps: Processor) -> Processor:
         try:
             for step in steps:
                 result = step(logger, method, result)
-            return str(result)
+            return masked_text(str(result))
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001  the code of a value in the record
@@ -215,7 +216,8 @@ def total(*steps: Processor) -> Processor:
 
 def _plain_line(event: EventDict, error: BaseException) -> str:
     shown = {text_of(name): text_of(value) for name, value in event.items()}
-    return json.dumps({**shown, "not_rendered": f"{kind_name(error)}: {text_of(error)}"})
+    line = json.dumps({**shown, "not_rendered": f"{kind_name(error)}: {text_of(error)}"})
+    return masked_text(line)
 
 
 def render_trace(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

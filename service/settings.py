@@ -14,16 +14,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from ..wire.errors import SettingsError
 from ..wire.names import RULE, is_name, shown
 from ..wire.numbers import Range, shown_value
 from ..wire.texts import safe_text
+from .addresses import absolute_store, masked_url, redis_url_fault
 from .code_terms import code_terms_fault, environment_terms_fault, variables_fault
 from .logs import LOG_FORMATS, LOG_LEVELS
 from .ownership import foreign_hand
 from .regular_files import read_regular
+from .secret_files import is_private, read_secret
 
 VARIABLE_PREFIX = "BATCHFLEET_"
 CONFIG_VARIABLE = "BATCHFLEET_CONFIG"
@@ -35,14 +36,8 @@ _OTHER_VARIABLES = re.compile(
 OWN_CODE = "own"
 _DURATION_MS_MAX = 86_400_000
 _FILE_BYTES_MAX = 1_000_000
-_REDIS_URL = re.compile(r"(rediss?://[^/\s]+|unix://[^/\s]*/)\S*")
-_DATABASE = re.compile(r"[0-9]{0,9}")
-PORT = Range(1, 65_535)
 _DEVICE = re.compile(r"cpu(:\d{1,4}(-\d{1,4})?)?|cuda:\d{1,3}")
 _PATTERN = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9*?._-]{0,127}")
-_PASSWORD = re.compile(r"(?<=://)([^:/@]*):.*@")
-_LOCAL_SCHEME = re.compile(r"(?:file|local):(?://)?")
-_QUERY_PASSWORD = re.compile(r"([?&]password=)[^&]*")
 
 Rule = Callable[[str], str]
 """Says what is wrong with a text; empty where nothing is."""
@@ -57,25 +52,6 @@ def _one_of(*choices: str) -> Rule:
 
 def _name(value: str) -> str:
     return "" if is_name(value) else f"is not a name: {RULE}"
-
-
-def redis_url_fault(value: str) -> str:
-    """What is wrong with the URL of a server; empty where nothing is, and for no URL at all."""
-    if not value:
-        return ""
-    if not _REDIS_URL.fullmatch(value):
-        return "must start with redis://host, rediss://host or unix:///path, %20 for a blank in it"
-    try:
-        parts = urlsplit(value)
-        port = parts.port
-    except ValueError:
-        port = 0
-    if port is not None and PORT.fault(port):
-        return f"must have a port from {PORT.lowest} to {PORT.highest}"
-    database = parts.path.strip("/")
-    if parts.scheme != "unix" and not _DATABASE.fullmatch(database):
-        return "must name its database by a number, as redis://host/0"
-    return ""
 
 
 def _device(value: str) -> str:
@@ -108,7 +84,7 @@ class SettingRow:
         default: what holds where nobody says anything.
         meaning: one line for people.
         programs: which programs look at it; empty = all.
-        secret: holds a password, so it is shown masked.
+        secret: may hold a password, so it is shown masked and may come from a file of its own.
         rule: what else a text must fulfil, or the range of a number.
     """
 
@@ -129,6 +105,18 @@ class SettingRow:
     def variable(self) -> str:
         """Its environment variable, such as `BATCHFLEET_LEASE_MS`."""
         return VARIABLE_PREFIX + self.name.upper()
+
+    @property
+    def file_name(self) -> str:
+        """The name, in the TOML file, of a file that holds the value; empty where it is no secret.
+
+        Its variable is `BATCHFLEET_<NAME>_FILE`.
+        """
+        return f"{self.name}_file" if self.secret else ""
+
+    def holds_password(self, value: Any) -> bool:
+        """Whether there is something in the value that must not be shown."""
+        return self.secret and isinstance(value, str) and self.shown(value) != value
 
     def fault(self, value: Any) -> str:
         """What is wrong with a value; empty where nothing is."""
@@ -165,7 +153,11 @@ class Settings:
     namespace: str = _row("bf", "first part of every key; fleets apart on one server", rule=_name)
     tenant: str = _row("default", "for whom requests are made", "client", "up", rule=_name)
     store: str = _row(
-        "./store", "where the models lie: a folder or an fsspec URL", "consumer", "up"
+        "./store",
+        "where the models lie: a folder or an fsspec URL",
+        "consumer",
+        "up",
+        secret=True,
     )
     shared_store: str = _row(
         "",
@@ -173,6 +165,7 @@ class Settings:
         "consumer",
         "up",
         rule=_anything,
+        secret=True,
     )
     models: str = _row(
         "*", "which deployed models a worker takes, as 'a,ocr-*'", "consumer", "up", rule=_patterns
@@ -283,11 +276,8 @@ def _rows() -> dict[str, SettingRow]:
 
 
 SETTING_ROWS: Mapping[str, SettingRow] = _rows()
-
-
-def masked_url(url: str) -> str:
-    """The URL with its password, in front of the host or in the query, replaced by `***`."""
-    return _QUERY_PASSWORD.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))
+_FILE_NAMES = {row.file_name: row.name for row in SETTING_ROWS.values() if row.file_name}
+SECRET_FILE_VARIABLES = frozenset(VARIABLE_PREFIX + name.upper() for name in _FILE_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,16 +327,6 @@ def located(settings: Settings) -> Settings:
     return replace(settings, store=store, shared_store=shared, cache=cache)
 
 
-def absolute_store(root: str) -> str:
-    """The root of a store that means the same from every folder: a path made absolute, or a URL."""
-    scheme = _LOCAL_SCHEME.match(root)
-    path = root[scheme.end() :] if scheme else root
-    if not scheme and ("://" in root or "::" in root):
-        return root
-    # Not `Path`: whatever a user wrote behind `~` must not be refused here.
-    return (scheme[0] if scheme else "") + os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111
-
-
 def _config_file(environ: Mapping[str, str], config_path: Path | None) -> Path | None:
     if config_path is not None:
         return config_path
@@ -369,24 +349,49 @@ def _from_file(path: Path | None, faults: list[str]) -> dict[str, _Given]:
         faults.append(f"file {path}: {error}")
         return {}
     origin = f"file {path}"
-    faults += [f"{origin}: {_unknown(name, SETTING_ROWS)}" for name in table.keys() - SETTING_ROWS]
-    return {name: _Given(table[name], origin) for name in SETTING_ROWS if name in table}
+    given = _with_secret_files({name: (f"{origin}: {name}", table[name]) for name in table}, faults)
+    faults += [f"{origin}: {_unknown(name, SETTING_ROWS)}" for name in given.keys() - SETTING_ROWS]
+    found = {name: _Given(given[name][1], origin) for name in SETTING_ROWS if name in given}
+    secrets = [name for name in found if SETTING_ROWS[name].holds_password(table.get(name))]
+    if secrets and not is_private(path):
+        faults.append(f"{origin}: {secrets[0]} holds a password and others may read it; chmod 600")
+    return found
+
+
+def _with_secret_files(
+    given: Mapping[str, tuple[str, Any]], faults: list[str]
+) -> dict[str, tuple[str, Any]]:
+    """Setting name → (place, value), with the values that are said to lie in files."""
+    found = {name: one for name, one in given.items() if name not in _FILE_NAMES}
+    for file_name, (place, path) in given.items():
+        name = _FILE_NAMES.get(file_name)
+        if name is None or path == "":
+            continue
+        if name in given:
+            faults.append(f"{place} and {name} are both given; give one of the two")
+            continue
+        try:
+            found[name] = (place, read_secret(Path(path)))
+        except OSError as error:
+            faults.append(f"{place} is {shown_value(str(path))}: {error.strerror}")
+        except (TypeError, ValueError):
+            faults.append(f"{place} names no file with a text in UTF-8")
+    return found
 
 
 def _from_variables(environ: Mapping[str, str], faults: list[str]) -> dict[str, _Given]:
     known = {row.variable: name for name, row in SETTING_ROWS.items()}
+    known |= {VARIABLE_PREFIX + name.upper(): name for name in _FILE_NAMES}
     ours = sorted(name for name in environ if name.startswith(VARIABLE_PREFIX))
     faults += [
         f"environment: {_unknown(name, known)}"
         for name in ours
         if name not in known and not _OTHER_VARIABLES.fullmatch(name)
     ]
+    named = {known[name]: (f"environment {name}", environ[name]) for name in ours if name in known}
     return {
-        known[name]: _Given(
-            _read_text(SETTING_ROWS[known[name]], environ[name]), f"environment {name}"
-        )
-        for name in ours
-        if name in known
+        name: _Given(_read_text(SETTING_ROWS[name], value), origin)
+        for name, (origin, value) in _with_secret_files(named, faults).items()
     }
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import orjson
 
+from .codec import shallow_json
 from .deployment import Stamp
 
 
@@ -16,7 +17,7 @@ def router_announcement(stamps: Mapping[str, Stamp]) -> bytes:
 def read_router_announcement(raw: bytes) -> dict[str, Stamp]:
     """By which records a router acts. What is ill-formed, a foreign hand wrote: it says nothing."""
     try:
-        models = orjson.loads(raw)["models"]
+        models = shallow_json(raw)["models"]
         pairs = [(str(name), (epoch, nonce)) for name, (epoch, nonce) in models.items()]
     except (AttributeError, KeyError, TypeError, ValueError):
         return {}
@@ -24,6 +25,24 @@ def read_router_announcement(raw: bytes) -> dict[str, Stamp]:
         name: Stamp(epoch, nonce)
         for name, (epoch, nonce) in pairs
         if isinstance(epoch, int) and isinstance(nonce, str)
+    }
+
+
+def read_lanes(raw: bytes) -> dict[str, dict[str, str]]:
+    """What a worker announces of each version: its state, and the reason where it has one.
+
+    What is ill-formed, a foreign hand wrote: it says nothing.
+    """
+    try:
+        lanes = shallow_json(raw)
+    except ValueError:
+        return {}
+    if not isinstance(lanes, dict):
+        return {}
+    return {
+        version: {name: value for name, value in lane.items() if isinstance(value, str)}
+        for version, lane in lanes.items()
+        if isinstance(lane, dict)
     }
 
 

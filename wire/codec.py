@@ -147,6 +147,32 @@ def strict_json(raw: bytes) -> Any:
     return value
 
 
+def shallow_json(raw: bytes | str) -> Any:
+    """Decode JSON that others wrote, of at most `NESTING_MAX` levels.
+
+    What nests deeper could be read, but not be written again.
+
+    Raises:
+        ValueError: it is none, or nests deeper.
+    """
+    return _shallow(orjson.loads(raw))
+
+
+def strict_shallow_json(raw: bytes) -> Any:
+    """Decode as `strict_json` does, of at most `NESTING_MAX` levels.
+
+    Raises:
+        ValueError: as of `strict_json`, or it nests deeper.
+    """
+    return _shallow(strict_json(raw))
+
+
+def _shallow(value: Any) -> Any:
+    if type(value) in _CONTAINERS and _nests_deeper(value, NESTING_MAX):
+        raise ValueError(f"it nests deeper than {NESTING_MAX}")
+    return value
+
+
 def _object_without_repeats(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
     body = dict(pairs)
     if len(body) != len(pairs):
@@ -222,6 +248,7 @@ def decode_reply_map(raw: bytes) -> dict[str, Any]:
     body = orjson.loads(raw) if raw[:1] == b"{" else msgpack.unpackb(raw)
     if not isinstance(body, dict):
         raise ValueError("a reply is a map")  # noqa: TRY004 - wrong data, not a wrong call
+    _shallow({name: part for name, part in body.items() if name != "outputs"})
     return body
 
 

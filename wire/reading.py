@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
+from .codec import shallow_json
 from .errors import SettingsError
 from .numbers import Range, shown_value
 
@@ -19,7 +18,7 @@ def from_json(what: str, raw: bytes) -> Any:
         SettingsError: it is none.
     """
     try:
-        return orjson.loads(raw)
+        return shallow_json(raw)
     except ValueError as error:
         raise SettingsError(f"{what} is not JSON: {error}") from error
 

@@ -6,6 +6,7 @@ cursor. Whatever enters our code as words goes through here once.
 """
 
 import re
+import unicodedata
 
 from .limits import ERROR_MESSAGE_CHARACTERS_MAX
 
@@ -37,3 +38,23 @@ def text_of(value: object, most: int = ERROR_MESSAGE_CHARACTERS_MAX) -> str:
 def kind_name(value: object) -> str:
     """The name of a value's class, whatever its metaclass or `__class__` say."""
     return safe_text(type.__dict__["__name__"].__get__(type(value)))
+
+
+# Controls, formats (bidirectional marks, zero-width characters, tags), halves of characters, and
+# separators of lines that are no line ends.
+_MOVING = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
+
+
+def terminal_text(text: str, kept: str = "") -> str:
+    """Text as a terminal may show it: what moves its cursor, reorders or hides text is an escape.
+
+    One line, but for the characters in `kept`.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        one
+        if one in kept or unicodedata.category(one) not in _MOVING
+        else one.encode("unicode_escape").decode()
+        for one in text
+    )

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import orjson
-
 from ...models.model import Row
 from ...models.stacking import digest
+from ...wire.codec import shallow_json
 from ...wire.tensors import Column
 from .keeping import kept
 
@@ -67,7 +66,7 @@ class RequestInputs:
 
     def parameters(self) -> dict[str, Any]:
         """See `Inputs`."""
-        return orjson.loads(self.raw_parameters) if self.raw_parameters else {}
+        return shallow_json(self.raw_parameters) if self.raw_parameters else {}
 
 
 @dataclass(frozen=True, slots=True)

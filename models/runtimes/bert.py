@@ -17,8 +17,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (the name that torch's own documentation uses)
 from torch import Tensor
 
+from ...service.regular_files import read_regular
 from ...wire.errors import StoreError
 
+_CONFIG_BYTES_MAX = 1_000_000
 _SUPPORTED = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
 
 
@@ -40,7 +42,7 @@ class BertConfig:
             StoreError: not the configuration of an encoder that this module can run.
         """
         try:
-            wire = json.loads(path.read_bytes())
+            wire = json.loads(read_regular(path, _CONFIG_BYTES_MAX))
             faults = [
                 f"{key} is {wire[key]!r}"
                 for key, want in _SUPPORTED.items()
@@ -53,7 +55,7 @@ class BertConfig:
                 positions=int(wire["max_position_embeddings"]),
                 epsilon=float(wire["layer_norm_eps"]),
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise StoreError(
                 f"{path.name} is not the configuration of an encoder: {error!r}"
             ) from error

@@ -44,7 +44,8 @@ class Echo(Model):
 
     Parameters of the manifest:
         characters_per_token: a text row has `characters // this + 1` tokens; 0 (the default): 1.
-        faults: whether the switches below work; false by default, true in the built-in `echo`.
+        faults: true lets the switches below work. They let any caller strike what all models of a
+            device process share, so nothing that is imported has them.
         mirror: whether each row's own columns come back as well; false by default.
 
     A row whose `text` is `!switch[:number][@stage]`, alone or followed by a blank and anything,
@@ -68,7 +69,7 @@ class Echo(Model):
         self._version = context.version
         self._longest = context.limits.max_length
         self._characters_per_token = int(context.parameters.get("characters_per_token", 0))
-        self._faults = bool(context.parameters.get("faults", False))
+        self._faults = context.parameters.get("faults") is True
         self._mirrors = bool(context.parameters.get("mirror", False))
         self._kept: list[bytes] = []
 

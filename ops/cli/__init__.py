@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from ...wire.errors import BatchfleetError
-from .failures import Failure, of_machine
+from .failures import Failure, escape_message, of_machine
 from .streams import safe_streams
 
 
@@ -120,10 +120,21 @@ class FleetGroup(click.Group):
     def _run(self, *args: Any, **extra: Any) -> Any:
         return super().main(*args, **extra)
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """Read what was typed before the command's name."""
+        try:
+            return super().make_context(*args, **extra)
+        except click.ClickException as error:
+            escape_message(error)
+            raise
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that was named."""
         try:
             return super().invoke(ctx)
+        except click.ClickException as error:
+            escape_message(error)
+            raise
         except BatchfleetError as error:
             if ctx.params["debug"]:
                 raise

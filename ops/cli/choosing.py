@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from ...wire.numbers import Range
+from ...wire.texts import terminal_text
 from .options import BoundedNumber, seconds
 
 tenant_option = click.option("--tenant", help="Those of this tenant alone.")
@@ -40,9 +41,9 @@ def ask_first(question: str, *, yes: bool) -> None:
 @contextmanager
 def counting_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """A progress bar on stderr; gives a function that is told how many more are done."""
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total)
+        task = progress.add_task(terminal_text(what), total=total)
 
         def advance(count: int) -> None:
             progress.advance(task, count)

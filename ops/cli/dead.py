@@ -5,7 +5,6 @@ from itertools import islice
 from typing import Any
 
 import click
-import orjson
 
 from ...broker import dead as dead_commands
 from ...wire.codec import decode_body
@@ -33,7 +32,7 @@ from .choosing import (
 from .connecting import changing, connected
 from .open_requests import moment
 from .options import LOGS, Loaded, examples, json_option, settings_of, with_settings
-from .output import make_table, print_json, print_table
+from .output import complain, json_text, make_table, print_json, print_table, say
 
 _MESSAGE_CHARACTERS = 80
 
@@ -74,7 +73,7 @@ def list_letters(loaded: Loaded, *, model: str, limit: int, as_json: bool) -> No
         print_json({"letters": [one.to_json() for one in found], "more": more})
         return
     _print_letters(found)
-    click.echo(f"{count} dead letters" + (f", {more} of them not shown" if more else ""))
+    say(f"{count} dead letters" + (f", {more} of them not shown" if more else ""))
 
 
 def _print_letters(found: list[Letter]) -> None:
@@ -112,7 +111,7 @@ def show(loaded: Loaded, *, model: str, id: str, as_json: bool) -> None:  # noqa
     if as_json:
         print_json({**letter.to_json(), **_details(letter), "reply": reply_json(letter.reply)})
     else:
-        click.echo("\n".join(_letter_lines(model, letter)))
+        say(*_letter_lines(model, letter))
 
 
 def _details(letter: Letter) -> dict[str, Any]:
@@ -141,7 +140,7 @@ def _letter_lines(model: str, letter: Letter) -> Iterator[str]:
             yield f"{name:9} {value}"
     for line in describe_inputs(letter):
         yield f"  {line}"
-    yield f"reply     {orjson.dumps(reply_json(letter.reply)).decode()}"
+    yield f"reply     {json_text(reply_json(letter.reply))}"
 
 
 def describe_inputs(letter: Letter) -> list[str]:
@@ -185,9 +184,9 @@ def replay_letters(
         print_json({"replayed": sent, "failed": failed})
     else:
         for one in sent:
-            click.echo(f"{one['id']} → {one['new_id']}")
+            say(f"{one['id']} → {one['new_id']}")
     for text in failed:
-        click.echo(click.style("error: ", fg="red") + text, err=True)
+        complain(text)
     if failed:
         click.get_current_context().exit(1)
 
@@ -245,4 +244,4 @@ def purge(
     if as_json:
         print_json({"model": model, "removed": removed})
     else:
-        click.echo(f"{removed} of {count} dead letters are removed")
+        say(f"{removed} of {count} dead letters are removed")

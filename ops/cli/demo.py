@@ -44,7 +44,7 @@ from .connecting import connected
 from .finding import find_version
 from .models import progress_bar
 from .options import Loaded, examples, with_settings
-from .output import make_table, print_json, print_table
+from .output import make_table, print_json, print_table, say
 
 _COUNT = Range(1, 1_000_000)
 
@@ -108,12 +108,12 @@ def _best(baseline: Baseline, batch_sizes: Sequence[int], *, sort: bool) -> floa
     rates = baseline.rates(batch_sizes, sort=sort)
     order = "sorted by length" if sort else "in order of arrival"
     shown = "  ".join(f"{size}: {rate:.1f}" for size, rate in rates.items())
-    click.echo(f"without a fleet, {order}, texts/s by batch size   {shown}")
+    say(f"without a fleet, {order}, texts/s by batch size   {shown}")
     return max(rates.values())
 
 
 def _say(sentence: str) -> None:
-    click.echo(sentence, err=True)
+    say(sentence, err=True)
 
 
 def _ensure_model(store: Store) -> Manifest:
@@ -163,11 +163,13 @@ def _report(harvest: Harvest, findings: Sequence[Finding], baselines: Baselines)
     _print_figures([*figures_by_bucket(harvest.served, harvest.duration_s), overall])
     for finding in findings:
         _print_finding(finding)
-    click.echo(
-        f"\nfleet {overall.throughput_per_s:.1f} texts/s;  naive {baselines.naive_per_s:.1f} "
+    say(
+        "",
+        f"fleet {overall.throughput_per_s:.1f} texts/s;  naive {baselines.naive_per_s:.1f} "
         f"(fleet is {overall.throughput_per_s / baselines.naive_per_s:.2f} ×);  "
         f"ideal {baselines.ideal_per_s:.1f} "
-        f"({overall.throughput_per_s / baselines.ideal_per_s:.2f} ×)\n"
+        f"({overall.throughput_per_s / baselines.ideal_per_s:.2f} ×)",
+        "",
     )
     for error in harvest.errors[:5]:
         _say(f"error: {error}")
@@ -203,8 +205,8 @@ def _print_figures(rows: Sequence[Figures]) -> None:
 
 
 def _print_finding(finding: Finding) -> None:
-    click.echo(f"\n{finding.question.text}")
+    say("", finding.question.text)
     for hit in finding.hits:
         mark = "*" if hit.module == finding.found else " "
         first_line = hit.text.strip().splitlines()[0][:70]
-        click.echo(f" {mark} {hit.similarity:.3f}  {hit.module:28} {first_line}")
+        say(f" {mark} {hit.similarity:.3f}  {hit.module:28} {first_line}")

@@ -18,7 +18,7 @@ from .connecting import changing
 from .finding import find_version
 from .following import follow, programs_json, report_following, wait_option
 from .options import LOGS, Loaded, examples, json_option, seconds, with_settings
-from .output import print_json
+from .output import print_json, say
 
 _VERSION_COMMAND = "MODEL[/VERSION]"
 _WAIT_S = 5.0
@@ -94,7 +94,7 @@ def deploy_one(loaded: Loaded, *, name: str, wait_s: float, as_json: bool) -> No
         found = follow(operator, model, wait_s)
     _report(done, f"{model}/{version} is in service", found, as_json=as_json)
     if verdict.is_open:
-        click.echo("no worker serves it yet; `batchfleet status` shows how far they are", err=True)
+        say("no worker serves it yet; `batchfleet status` shows how far they are", err=True)
     report_following(found, wait_s)
 
 
@@ -125,7 +125,7 @@ def deploy_set(
         kept = keep_copy(operator, Store(loaded.settings.store), model)
         found = follow(operator, model, wait_s)
     if not kept:
-        click.echo(f"no copy was kept: {loaded.settings.store} has no model {model}", err=True)
+        say(f"no copy was kept: {loaded.settings.store} has no model {model}", err=True)
     _report(done, f"limits of {done.model} are set", found, as_json=as_json)
     report_following(found, wait_s)
 
@@ -134,7 +134,7 @@ def _report(done: Deployed, sentence: str, found: Following, *, as_json: bool) -
     if as_json:
         print_json(asdict(done) | programs_json(found))
     else:
-        click.echo(f"{sentence} (epoch {done.epoch})")
+        say(f"{sentence} (epoch {done.epoch})")
 
 
 @click.command()
@@ -164,5 +164,5 @@ def undeploy(loaded: Loaded, *, model: str, force: bool, wait_s: float, as_json:
         left = {"model": model, "forgotten_requests": forgotten}
         print_json(left | programs_json(found))
     else:
-        click.echo(f"{model} is out of service; {forgotten} open requests were forgotten")
+        say(f"{model} is out of service; {forgotten} open requests were forgotten")
     report_following(found, wait_s)

@@ -17,7 +17,7 @@ from ..developing import Development, DevelopmentWorker, VersionSeries, developm
 from ..local_fleet import LocalFleet, Surroundings
 from .connecting import connected
 from .options import ENVIRONMENTS, LOGS, Loaded, examples, json_option, port_option, with_settings
-from .output import print_json
+from .output import print_json, say
 from .wishes import split_class, wish_options, wishes_of
 
 _LOOK_S = 0.2
@@ -87,28 +87,34 @@ def _serve(
 
 
 def _tell(sentence: str) -> None:
-    click.echo(sentence, err=True)
+    say(*sentence.split("\n"), err=True)
 
 
-def _suggestions(manifest: Manifest) -> str:
+def _suggestions(manifest: Manifest) -> list[str]:
     """Commands that ask the model for something that it takes, as far as its signature tells."""
     model, inputs = manifest.model, manifest.signature.inputs
     if inputs and [(spec.name, spec.datatype) for spec in inputs] != [("text", "BYTES")]:
         named = ", ".join(f'"{spec.name}": {spec.datatype} {list(spec.shape)}' for spec in inputs)
-        return f"  batchfleet infer {model} --input x.json      # {{{named}}}"
-    return f"""  batchfleet infer {model} "hello world"
-  python -c 'from batchfleet import Client; print(Client().infer("{model}", "hi").outputs)'"""
+        return [f"  batchfleet infer {model} --input x.json      # {{{named}}}"]
+    return [
+        f'  batchfleet infer {model} "hello world"',
+        "  python -c 'from batchfleet import Client; "
+        f"""print(Client().infer("{model}", "hi").outputs)'""",
+    ]
 
 
 def _greet(local: LocalFleet, manifest: Manifest, *, as_json: bool) -> None:
-    url, model = local.public_url, manifest.model
+    model = manifest.model
     if as_json:
-        print_json({"redis_url": url, "model": model, "namespace": local.settings.namespace})
+        print_json(
+            {**local.access.to_json(), "model": model, "namespace": local.settings.namespace}
+        )
         return
-    click.echo(
-        f"""
-{model} is served from {manifest.code.source if manifest.code else ""}; saving it loads it anew
-  export BATCHFLEET_REDIS_URL={url}
-{_suggestions(manifest)}
-Ctrl-C stops everything."""
+    say(
+        "",
+        f"{model} is served from {manifest.code.source if manifest.code else ''}; saving it loads "
+        "it anew",
+        f"  {local.access.export}",
+        *_suggestions(manifest),
+        "Ctrl-C stops everything.",
     )

@@ -12,7 +12,7 @@ from ...models.store import Store
 from ...wire.errors import StoreError
 from .finding import find_version
 from .options import LOGS, Loaded, examples, json_option, with_settings
-from .output import print_json
+from .output import print_json, say
 
 
 @click.group()
@@ -55,7 +55,7 @@ def build(loaded: Loaded, *, name: str, as_json: bool) -> None:
     if as_json:
         print_json({"environment": manifest.environment, "folder": str(folder)})
     else:
-        click.echo(f"the environment of {manifest.model}/{manifest.version} is in {folder}")
+        say(f"the environment of {manifest.model}/{manifest.version} is in {folder}")
 
 
 @environment.command("show", short_help="Tell which Python a version would run in here.")
@@ -74,7 +74,7 @@ def show(loaded: Loaded, *, name: str, as_json: bool) -> None:
     if as_json:
         print_json({"environment": manifest.environment, "python": python})
     else:
-        click.echo(python or "the worker's own Python")
+        say(python or "the worker's own Python")
 
 
 def _find(loaded: Loaded, name: str) -> tuple[Store, Manifest]:

@@ -5,6 +5,7 @@ from typing import IO, Any
 
 import click
 
+from ...service.addresses import masked_text
 from ...wire.errors import (
     BatchfleetError,
     EnvironmentMissingError,
@@ -16,6 +17,7 @@ from ...wire.errors import (
     StoreError,
     VersionRefusedError,
 )
+from ...wire.texts import terminal_text
 
 _NAMES: tuple[tuple[type[BatchfleetError], str, str], ...] = (
     (SettingsError, "settings", "`batchfleet settings` lists all of them with their meaning"),
@@ -57,12 +59,21 @@ def of_machine(error: OSError) -> BatchfleetError:
     return BatchfleetError(f"{error.filename}: {reason}" if error.filename else reason)
 
 
+def escape_message(error: click.ClickException) -> None:
+    """Make what click says of wrong usage safe to show: it quotes what was typed."""
+    kept = "\n\t" if isinstance(error, click.MissingParameter | Failure) else ""
+    # Declared final, and yet the only way to what click will print.
+    error.message = terminal_text(error.message, kept)  # type: ignore[misc]
+
+
 class Failure(click.ClickException):
     """A batchfleet error on its way to stderr; exit code 1."""
 
     def __init__(self, error: BatchfleetError) -> None:
         text, self.remedy = explain(error)
-        super().__init__(text)
+        # Settings have their faults one a line; all else may quote foreign words.
+        kept = "\n" if isinstance(error, SettingsError) else ""
+        super().__init__(terminal_text(masked_text(text), kept))
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print it, in red where that is a terminal."""

@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable
 
-import click
-
 from ...models.listing import LeftOut
 from ...models.manifest import Manifest
 from ...models.store import Store
 from ...service.settings import Settings
 from ...wire.errors import StoreError
 from .options import split_version
+from .output import warn
 
 
 def find_version(store: Store, name: str) -> Manifest:
@@ -43,4 +42,4 @@ def require_own_store(settings: Settings) -> None:
 def tell_left_out(left_out: Iterable[LeftOut]) -> None:
     """Say on stderr what of the store is left out, and why."""
     for one in left_out:
-        click.echo(click.style("warning: ", fg="yellow") + f"store: {one}", err=True)
+        warn(f"store: {one}")

@@ -6,9 +6,11 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.text import Text
 
 from ...service.clock import SystemClock
 from ...service.lifecycle import StopSignal
+from ...wire.texts import terminal_text
 from ..deployment import Operator
 from ..following import (
     ROUTER,
@@ -18,6 +20,7 @@ from ..following import (
 )
 from ..survey import forget_routers
 from .options import seconds
+from .output import say
 
 _WAIT_S = 10.0
 
@@ -42,7 +45,7 @@ def follow(
     if not console.is_terminal:
         found = await_following(read, wait_s * 1000, SystemClock(), pause, bool)
     else:
-        with console.status(f"waiting for the programs of {model}") as status:
+        with console.status(Text(f"waiting for the programs of {terminal_text(model)}")) as status:
             found = await_following(
                 read, wait_s * 1000, SystemClock(), pause, lambda now: status.update(_progress(now))
             )
@@ -51,9 +54,10 @@ def follow(
     return found
 
 
-def _progress(found: Following) -> str:
+def _progress(found: Following) -> Text:
     alive = len(found.programs) - len(found.silent)
-    return f"waiting for {len(found.behind)} of {alive} programs: {', '.join(found.behind)}"
+    names = ", ".join(found.behind)
+    return Text(terminal_text(f"waiting for {len(found.behind)} of {alive} programs: {names}"))
 
 
 def programs_json(found: Following) -> dict[str, Any]:
@@ -68,12 +72,12 @@ def report_following(found: Following, wait_s: float) -> None:
         NotFollowedError: somebody who is alive has not followed.
     """
     if found.silent:
-        click.echo(
+        say(
             f"left out, for want of a heartbeat: {', '.join(found.silent)}; what they still do by "
             "an older record is refused",
             err=True,
         )
     if found.stamp is not None and not found.has_router:
-        click.echo("no router is running; requests wait until one is started", err=True)
+        say("no router is running; requests wait until one is started", err=True)
     if wait_s:
         found.require_followed(wait_s)

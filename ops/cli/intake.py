@@ -8,7 +8,7 @@ from ..deployment import set_intake
 from .connecting import changing
 from .following import follow, programs_json, report_following, wait_option
 from .options import LOGS, Loaded, examples, json_option, with_settings
-from .output import print_json
+from .output import print_json, say
 
 
 @click.command()
@@ -60,5 +60,5 @@ def _set(
     if as_json:
         print_json(asdict(done) | programs_json(found))
     else:
-        click.echo(f"{sentence} (epoch {done.epoch})")
+        say(f"{sentence} (epoch {done.epoch})")
     report_following(found, wait_s)

@@ -18,11 +18,12 @@ from ...models.manifest import MANIFEST_BYTES_MAX, Manifest
 from ...models.store import Store
 from ...service.regular_files import read_regular
 from ...wire.errors import StoreError
+from ...wire.texts import terminal_text
 from ..model_template import write_model_folder
 from .environments import environment
 from .finding import find_version, tell_left_out
 from .options import LOGS, Loaded, examples, json_option, with_settings
-from .output import make_table, print_json, print_table
+from .output import json_text, make_table, print_json, print_table, say
 from .trying import try_model
 from .wishes import split_class, wish_options, wishes_of
 
@@ -141,13 +142,13 @@ def _report_published(manifest: Manifest, store: Store, *, as_json: bool) -> Non
         facts = ("model", "version", "lineage")
         print_json({name: getattr(manifest, name) for name in facts})
     else:
-        click.echo(f"{manifest.model}/{manifest.version} is in the store {store.root}")
+        say(f"{manifest.model}/{manifest.version} is in the store {store.root}")
 
 
 @contextmanager
 def progress_bar() -> Iterator[Report]:
     """A progress bar on stderr for each file that is fetched or copied."""
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
     screen = Console(stderr=True)
     hidden = not screen.is_terminal  # it would leave an empty line in a file
     with Progress(*columns, console=screen, transient=True, disable=hidden) as progress:
@@ -155,7 +156,7 @@ def progress_bar() -> Iterator[Report]:
 
         def report(name: str, done_bytes: int, total_bytes: int) -> None:
             if name not in tasks:
-                tasks[name] = progress.add_task(name, total=total_bytes)
+                tasks[name] = progress.add_task(terminal_text(name), total=total_bytes)
             progress.update(tasks[name], completed=done_bytes)
 
         yield report
@@ -183,8 +184,8 @@ def init(*, name: str, folder: Path | None) -> None:
     """
     where = folder or Path(name)
     for path in write_model_folder(where, name):
-        click.echo(path)
-    click.echo(f"try it: batchfleet models try {where / 'model.py'} --input {where / 'x.json'}")
+        say(str(path))
+    say(f"try it: batchfleet models try {where / 'model.py'} --input {where / 'x.json'}")
 
 
 @models.command("list", short_help="List what is in the store.")
@@ -204,7 +205,7 @@ def list_models(loaded: Loaded, *, as_json: bool) -> None:
     tell_left_out(survey.left_out)
     if not survey.models:
         what = "holds nothing that can be used" if survey.left_out else "is empty"
-        click.echo(f"the store {store.root} {what}: `batchfleet models import minilm`")
+        say(f"the store {store.root} {what}: `batchfleet models import minilm`")
         return
     table = make_table(f"store {store.root}", "model", "versions")
     for model, versions in survey.models.items():
@@ -230,9 +231,9 @@ def show(loaded: Loaded, *, name: str, as_json: bool) -> None:
         return
     for key, value in shown.items():
         if key != "golden":
-            click.echo(f"{key:16} {_in_words(value)}")
-    click.echo(f"{'golden':16} {len(manifest.golden)} examples")
+            say(f"{key:16} {_in_words(value)}")
+    say(f"{'golden':16} {len(manifest.golden)} examples")
 
 
 def _in_words(value: Any) -> str:
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+    return value if isinstance(value, str) else json_text(value)

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-import orjson
 
 from ...broker import fleet
 from ...router.view import ModelView
@@ -26,7 +25,7 @@ from .choosing import (
 )
 from .connecting import changing, connected
 from .options import LOGS, Loaded, examples, json_option, settings_of, with_settings
-from .output import make_table, print_json, print_table
+from .output import json_text, make_table, print_json, print_table, say
 
 
 @click.group()
@@ -82,7 +81,7 @@ def list_requests(
         print_json({"requests": [one.to_json() for one in found[:limit]], "more": more})
         return
     _print_list(found[:limit], now_ms)
-    click.echo(f"{len(found)} open requests" + (f", {more} of them not shown" if more else ""))
+    say(f"{len(found)} open requests" + (f", {more} of them not shown" if more else ""))
 
 
 def model_view(operator: Operator, model: str) -> ModelView:
@@ -165,7 +164,7 @@ def show(loaded: Loaded, *, model: str, id: str, as_json: bool) -> None:  # noqa
     if as_json:
         print_json(_view_json(view))
     else:
-        click.echo("\n".join(_view_lines(view)))
+        say(*_view_lines(view))
 
 
 def _view_json(view: RequestView) -> dict[str, Any]:
@@ -193,9 +192,9 @@ def _view_lines(view: RequestView) -> list[str]:
         lines.append(f"deadline  {moment(view.deadline_ms)}")
     if view.reply is not None:
         shown = {name: part for name, part in reply_json(view.reply).items() if name != "outputs"}
-        lines.append(f"reply     {orjson.dumps(shown).decode()}")
+        lines.append(f"reply     {json_text(shown)}")
     if view.journal is not None:
-        lines.append(f"journal   {orjson.dumps(view.journal).decode()}")
+        lines.append(f"journal   {json_text(view.journal)}")
     return lines
 
 
@@ -222,7 +221,7 @@ def cancel_requests(loaded: Loaded, *, model: str, ids: tuple[str, ...], as_json
         print_json([_cancelled_json(one) for one in outcomes])
     else:
         for one in outcomes:
-            click.echo(f"{one.id}  {fate(one)}")
+            say(f"{one.id}  {fate(one)}")
     if not any(one.was_open for one in outcomes):
         click.get_current_context().exit(1)
 
@@ -283,4 +282,4 @@ def purge(
     if as_json:
         print_json({"model": model, "cancelled": cancelled, "ended": len(named) - cancelled})
     else:
-        click.echo(f"{cancelled} cancelled, {len(named) - cancelled} had ended meanwhile")
+        say(f"{cancelled} cancelled, {len(named) - cancelled} had ended meanwhile")

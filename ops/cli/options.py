@@ -10,9 +10,11 @@ from typing import Any, TypeVar
 
 import click
 
+from ...service.addresses import PORT
 from ...service.logs import configure_logs
-from ...service.settings import PORT, SETTING_ROWS, SettingRow, Settings, load_settings
+from ...service.settings import SETTING_ROWS, SettingRow, Settings, load_settings
 from ...wire.numbers import Range, shown_value
+from .output import warn
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -57,7 +59,8 @@ def seconds(lowest: float, highest: float) -> BoundedNumber:
 port_option = click.option(
     "--port",
     type=BoundedNumber(PORT),
-    help="Port of the private server on 127.0.0.1.  [default: a free one]",
+    help="Have the private server listen on this port of 127.0.0.1 too, with a password; it is "
+    "reached by its socket otherwise.",
 )
 
 
@@ -89,6 +92,12 @@ def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
 
 def _load(flags: Mapping[str, Any], config: Path | None) -> Loaded:
     settings, origins = load_settings(flags, os.environ, config)
+    for row in SETTING_ROWS.values():
+        if row.holds_password(flags.get(row.name)):
+            warn(
+                f"{row.flag} shows its password to everybody on this machine, as in `ps`; "
+                f"use {row.variable}, or {row.variable}_FILE with the name of a file"
+            )
     configure_logs(settings.log_level, settings.log_format)
     return Loaded(settings=settings, origins=origins, environ=dict(os.environ))
 

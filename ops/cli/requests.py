@@ -12,7 +12,7 @@ from ...producer.errors import WaitTimeoutError
 from ...producer.options import WAIT_S, OptionFields
 from ...producer.result import Result
 from ...service.settings import Settings
-from ...wire.codec import strict_json
+from ...wire.codec import strict_shallow_json
 from ...wire.errors import ErrorKind, RequestError
 from ...wire.keys import PRIORITIES
 from ...wire.numbers import Range
@@ -35,7 +35,7 @@ from .options import (
     settings_of,
     with_settings,
 )
-from .output import print_json
+from .output import print_json, say, warn
 
 Command = Callable[..., Any]
 
@@ -97,7 +97,7 @@ def option_fields(given: dict[str, Any]) -> OptionFields:
 
 def _parse_object(text: str) -> dict[str, Any]:
     try:
-        value = strict_json(os.fsencode(text))
+        value = strict_shallow_json(os.fsencode(text))
     except ValueError as error:
         raise click.BadParameter(f"not JSON: {error}", param_hint="--parameters") from error
     if not isinstance(value, dict):
@@ -164,11 +164,10 @@ def _print_answer(wait: Callable[[], Result], *, as_json: bool) -> None:
     if as_json:
         print_json(result_json(result))
         return
-    for line in describe_outputs(result.outputs):
-        click.echo(line)
+    say(*describe_outputs(result.outputs))
     for warning in result.warnings:
-        click.echo(f"warning: {warning}", err=True)
-    click.echo(click.style(describe_service(result), dim=True))
+        warn(warning)
+    say(describe_service(result), dim=True)
 
 
 @click.command()
@@ -195,7 +194,7 @@ def submit(
     if as_json:
         print_json({"model": handle.model, "id": handle.id})
     else:
-        click.echo(handle.id)
+        say(handle.id)
 
 
 @click.command()

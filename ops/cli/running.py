@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 import click
-import orjson
 
 from ...service.lifecycle import StopSignal
+from .output import print_json, say
 
 
 class FleetProgram(Protocol):
@@ -24,9 +24,9 @@ def run_program(program: FleetProgram, label: str, *, as_json: bool) -> None:
 
     def on_ready(facts: dict[str, object]) -> None:
         if as_json:
-            click.echo(orjson.dumps({"ready": True, "pid": os.getpid(), **facts}))
+            print_json({"ready": True, "pid": os.getpid(), **facts})
         else:
-            click.echo(f"{label} is ready; Ctrl-C stops it", err=True)
+            say(f"{label} is ready; Ctrl-C stops it", err=True)
 
     exit_code = program.run(stop, on_ready)
     click.get_current_context().exit(exit_code)

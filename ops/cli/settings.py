@@ -8,7 +8,7 @@ from ...service.settings import SETTING_ROWS
 from ..model_limits import LimitInForce, limits_in_force
 from .connecting import connected
 from .options import Loaded, examples, json_option, settings_of, with_settings
-from .output import make_table, print_json, print_table
+from .output import make_table, print_json, print_table, say
 
 
 @click.command()
@@ -59,7 +59,7 @@ def _show_settings(loaded: Loaded) -> None:
             name, value, loaded.origins[name], row.shown(row.default), row.meaning, programs
         )
     print_table(table)
-    click.echo("flag --lease-ms = variable BATCHFLEET_LEASE_MS = lease_ms in the TOML file")
+    say("flag --lease-ms = variable BATCHFLEET_LEASE_MS = lease_ms in the TOML file")
 
 
 def _show_limits(model: str, limits: list[LimitInForce], *, as_json: bool) -> None:
@@ -75,7 +75,7 @@ def _show_limits(model: str, limits: list[LimitInForce], *, as_json: bool) -> No
             limit.name, _shown(limit.manifest), override, _shown(limit.in_force), limit.meaning
         )
     print_table(table)
-    click.echo(f"`batchfleet deploy set {model} LIMIT=VALUE` overrides, `LIMIT=` takes it back")
+    say(f"`batchfleet deploy set {model} LIMIT=VALUE` overrides, `LIMIT=` takes it back")
 
 
 def _shown(value: Any) -> str:

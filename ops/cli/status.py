@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...service.lifecycle import StopSignal
+from ...wire.texts import terminal_text
 from ..deployment import Operator
 from ..survey import FleetStatus, ModelStatus, survey
 from .connecting import connected
@@ -62,9 +63,13 @@ def render(found: FleetStatus) -> RenderableType:
     )
     if not found.models:
         hint = "nothing is deployed: `batchfleet deploy MODEL` puts a model in service"
-        return Group(Text(head), Text(hint))
+        return Group(_line(head), Text(hint))
     tables = [_versions_table(found), _workers_table(found)]
-    return Group(Text(head), *tables, *(Text(line) for line in _complaints(found)))
+    return Group(_line(head), *tables, *(_line(line) for line in _complaints(found)))
+
+
+def _line(text: str) -> Text:
+    return Text(terminal_text(text))
 
 
 def _versions_table(found: FleetStatus) -> Table:

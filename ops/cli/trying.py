@@ -14,7 +14,7 @@ from ..trying import Candidate, Question, candidate_of_file, candidate_of_store,
 from .answers import describe_outputs, read_inputs
 from .finding import find_version
 from .options import ENVIRONMENTS, LOGS, Loaded, examples, json_option, with_settings
-from .output import print_json
+from .output import print_json, say
 from .wishes import content_options, split_class, wishes_of
 
 
@@ -60,7 +60,7 @@ def try_model(loaded: Loaded, *, source: str, stage: str, as_json: bool, **given
         print_json(asdict(trial))
         return
     name = f"{candidate.manifest.model}/{candidate.manifest.version}"
-    click.echo("\n".join(_lines(name, trial, stage)))
+    say(*_lines(name, trial, stage))
 
 
 @contextmanager

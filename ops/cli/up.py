@@ -11,14 +11,14 @@ from ...service.clock import SystemClock
 from ...service.descendants import adopt_orphans
 from ...service.events import Events
 from ...service.lifecycle import StopSignal
-from ...service.settings import OWN_CODE, masked_url
+from ...service.settings import OWN_CODE
 from ...wire.keys import ModelKeys
 from ..local_fleet import LocalFleet, Surroundings
 from ..store_deployment import deploy_missing
 from .connecting import changing
 from .finding import require_own_store, tell_left_out
 from .options import Loaded, examples, json_option, port_option, settings_of, with_settings
-from .output import print_json
+from .output import print_json, say
 
 
 @click.command()
@@ -53,33 +53,33 @@ def up(loaded: Loaded, *, port: int | None, as_json: bool) -> None:
             store, tenants = Store(settings.store), [settings.tenant]
             tell_left_out(deploy_missing(operator, store, settings.models, tenants))
             deployed = operator.executor.run(fleet_commands.models(settings.namespace))
-        if local.start_programs(lambda sentence: click.echo(sentence, err=True)):
+        if local.start_programs(lambda sentence: say(sentence, err=True)):
             _announce(local, deployed, as_json=as_json)
             local.supervise()
         if not as_json:
-            click.echo("stopping …", err=True)
+            say("stopping …", err=True)
 
 
 def _announce(local: LocalFleet, deployed: Sequence[str], *, as_json: bool) -> None:
     if as_json:
         print_json(
             {
-                "redis_url": local.public_url,
+                **local.access.to_json(),
                 "namespace": local.settings.namespace,
                 "models": list(deployed),
                 "pids": local.pids.to_json(),
             }
         )
         return
-    click.echo("\n".join(_greeting(local, deployed)))
+    say(*_greeting(local, deployed))
 
 
 def _greeting(local: LocalFleet, deployed: Sequence[str]) -> list[str]:
-    url, pids = masked_url(local.public_url), local.pids
+    access, pids = local.access, local.pids
     workers = ", ".join(str(pid) for pid in pids.consumers) or "none"
     lines = [
         "",
-        f"The fleet {local.settings.namespace!r} is ready on {url}",
+        f"The fleet {local.settings.namespace!r} is ready on {access.url}",
         f"  models    {', '.join(deployed) or 'none'}",
         f"  processes server {pids.server or 'not ours'}, router {pids.router}, workers {workers}",
         "",
@@ -87,26 +87,27 @@ def _greeting(local: LocalFleet, deployed: Sequence[str]) -> list[str]:
     if not deployed:
         lines += [
             f"The store {local.settings.store} is empty. In another terminal:",
+            f"  {access.export}",
             "  batchfleet models import minilm",
-            "  batchfleet deploy minilm --redis-url " + url,
+            "  batchfleet deploy minilm",
         ]
     else:
-        lines += _how_to_try(url, deployed, local)
+        lines += _how_to_try(deployed, local)
     return [*lines, "", "Ctrl-C stops everything."]
 
 
-def _how_to_try(url: str, deployed: Sequence[str], local: LocalFleet) -> list[str]:
+def _how_to_try(deployed: Sequence[str], local: LocalFleet) -> list[str]:
     model = "minilm" if "minilm" in deployed else deployed[0]
     keys = ModelKeys(local.settings.namespace, model)
     tenant = local.settings.tenant
     reply = keys.reply(tenant, "hello-1")
     return [
         "Try it from another terminal:",
-        f"  export BATCHFLEET_REDIS_URL={url}",
+        f"  {local.access.export}",
         f'  batchfleet infer {model} "hello world"',
         "",
         "or with nothing but redis-cli:",
-        f"  redis-cli -u {url} XADD '{keys.ingress(tenant)}' NOMKSTREAM '*' "
+        f"  {local.access.redis_cli} XADD '{keys.ingress(tenant)}' NOMKSTREAM '*' "
         """id hello-1 inputs '{"text": ["hello world"]}'""",
-        f"  redis-cli -u {url} BLMOVE '{reply}' '{reply}' LEFT LEFT 30",
+        f"  {local.access.redis_cli} BLMOVE '{reply}' '{reply}' LEFT LEFT 30",
     ]

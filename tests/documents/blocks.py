@@ -14,8 +14,8 @@ LEFT_OUT = {
 }
 # Commands that stay until they are stopped → the line that tells that they are ready, with the URL.
 LASTING = {
-    "batchfleet up ": re.compile(r"is ready on (redis://\S+)"),
-    "batchfleet dev ": re.compile(r"export BATCHFLEET_REDIS_URL=(redis://\S+)"),
+    "batchfleet up ": re.compile(r"is ready on (\w+://\S+)"),
+    "batchfleet dev ": re.compile(r"export BATCHFLEET_REDIS_URL=(\w+://\S+)"),
 }
 EXPORT = "export BATCHFLEET_REDIS_URL="
 

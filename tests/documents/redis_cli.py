@@ -1,8 +1,9 @@
-"""A `redis-cli` for machines without one: `-u URL COMMAND ARGUMENT…`, and what came, as it is.
+"""A `redis-cli` for machines without one: `-u URL` or `-s SOCKET`, a command, and what came.
 
 It uses a socket and nothing of batchfleet or its libraries, as a client in another language would.
 """
 
+import os
 import socket
 import sys
 from urllib.parse import urlsplit
@@ -38,16 +39,30 @@ def lines_of(answer):
     return [answer or ""]
 
 
+def connected(kind, where, place):
+    """A connection to a URL (`-u`), a port (`-p`) or a socket (`-s`)."""
+    if kind == "-s":
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(TIMEOUT_S)
+        connection.connect(where)
+        return connection
+    address = (place.hostname, place.port or 6379) if kind == "-u" else ("127.0.0.1", int(where))
+    return socket.create_connection(address, TIMEOUT_S)
+
+
 def main(arguments):
     """Send one command and print what came."""
-    _, url, *command = arguments
-    place = urlsplit(url)
-    address = (place.hostname, place.port or 6379)
+    kind, where, *command = arguments
+    place = urlsplit(where if kind == "-u" else "")
     database = place.path.strip("/") or "0"
-    with socket.create_connection(address, TIMEOUT_S) as connection:
+    password = place.password or os.environ.get("REDISCLI_AUTH")
+    first = [["AUTH", password]] if password else []
+    with connected(kind, where, place) as connection:
         stream = connection.makefile("rb")
-        connection.sendall(encode(["SELECT", database]) + encode(command))
-        read_answer(stream)
+        for one in [*first, ["SELECT", database]]:
+            connection.sendall(encode(one))
+            read_answer(stream)
+        connection.sendall(encode(command))
         sys.stdout.write("\n".join(lines_of(read_answer(stream))) + "\n")
 
 

@@ -8,8 +8,8 @@ BLOCKS = blocks_of(DOCUMENT)
 # Beginning of a command → what it must show, where the page tells of it.
 SHOWN = {
     "batchfleet infer minilm": r"^embedding +FP32 \[1, 384\]",
-    "redis-cli -u $BATCHFLEET_REDIS_URL XADD": r"^\d+-\d+$",
-    "redis-cli -u $BATCHFLEET_REDIS_URL BLMOVE": r'"status": ?"ok"',
+    "redis-cli -s ${BATCHFLEET_REDIS_URL#unix://} XADD": r"^\d+-\d+$",
+    "redis-cli -s ${BATCHFLEET_REDIS_URL#unix://} BLMOVE": r'"status": ?"ok"',
     "batchfleet models try": r"HELLO WORLD",
     "batchfleet models publish": r"^shout/1 is in the store",
 }

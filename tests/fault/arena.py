@@ -69,7 +69,7 @@ class Arena:
 
     @property
     def port(self):
-        return int(self.server.url.rpartition(":")[2].partition("/")[0])
+        return self.server.port
 
     def open(self):
         self.server.start()
@@ -217,7 +217,7 @@ class Stage:
 
     def proxied(self, kind, faults=""):
         """A victim that reaches the server through a proxy; returns both."""
-        proxy = FaultProxy(self.arena.port).start()
+        proxy = FaultProxy(self.arena.port, self.arena.server.password).start()
         self.proxies.append(proxy)
         return self.victim(kind, faults, redis_url=proxy.url), proxy
 

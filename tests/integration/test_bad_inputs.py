@@ -114,6 +114,7 @@ def test_a_body_over_the_limit_is_too_large(fleet):
 
 
 def test_ten_thousand_fields_are_refused(fleet):
+    """T7: the number of fields is bounded, and told."""
     request_id = secrets.token_hex(8)
     pairs = [("id", request_id), ("inputs", "{}"), *((f"f{at}", "x") for at in range(10_000))]
     send(fleet, "echo", pairs)

@@ -207,5 +207,5 @@ def test_a_port_that_is_in_use_is_told_in_one_line(run, faulty):
         _, err = run("dev", str(faulty), "--port", str(port), exit_code=1)
     assert err.splitlines() == [
         f"error: port {port} of 127.0.0.1 is in use, by another fleet perhaps; name another with "
-        "--port, or leave it out for a free one"
+        "--port, or leave it out for a socket"
     ]

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import redis
+from support.server import url_as
 from support.stub_fleet import StubFleet, deploy_model
 
 from batchfleet.broker import requests
@@ -399,7 +400,7 @@ async def test_missing_permission_is_said_and_can_be_mended(redis_server, server
     user = f"user-{namespace}"
     rights = ("~*", "+@all", "-xadd", "resetchannels")
     server.execute_command("ACL", "SETUSER", user, "on", ">pw", *rights)
-    url = redis_server.url.replace("redis://", f"redis://{user}:pw@")
+    url = url_as(redis_server.url, user, "pw")
     try:
         async with AsyncClient(url, namespace=namespace, tenant="default") as client:
             with pytest.raises(DeniedError, match=f"XADD on {namespace}:{{m}}:in:default"):

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 import redis
+from support.server import url_as
 from support.stub_fleet import deploy_model
 
 from batchfleet.broker import fleet, requests
@@ -155,7 +156,7 @@ async def test_closing_fails_what_waits_and_what_comes(url):
 
 
 async def test_wrong_password_is_denied(redis_server):
-    url = redis_server.url.replace("redis://", "redis://nobody:wrong@")
+    url = url_as(redis_server.url, "nobody", "wrong")
     executor = LoopingExecutor(url, "test-denied")
     with pytest.raises(DeniedError):
         await executor.run(fleet.ping())

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from support.fleet import PATIENCE_S, check_all_ok, draft_of, limits, running_fleet, until
 from support.proxy import FaultProxy
-from support.server import ServerAddress
+from support.server import ServerAddress, url_as
 
 from batchfleet.broker.commands import script
 from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, free_port
@@ -39,6 +39,10 @@ class MortalServer:
     @property
     def port(self):
         return self._options.port
+
+    @property
+    def password(self):
+        return self._options.password
 
     @property
     def address(self):
@@ -180,7 +184,7 @@ def test_idle_connections_that_the_server_closes_are_no_event(fleet):
 
 @pytest.fixture
 def proxy(mortal):
-    proxy = FaultProxy(mortal.port).start()
+    proxy = FaultProxy(mortal.port, mortal.password).start()
     yield proxy
     proxy.stop()
 
@@ -245,7 +249,7 @@ def test_what_was_taken_over_in_an_answer_that_got_lost_is_found(fleet, proxy):
 def test_programs_that_are_not_let_in_any_more_end_and_say_why(fleet, rights):
     admin = fleet.server
     admin.execute_command("ACL", "SETUSER", "fleet", "on", ">x", "~*", "&*", "+@all")
-    plain_url, fleet.url = fleet.url, fleet.url.replace("://", "://fleet:x@")
+    plain_url, fleet.url = fleet.url, url_as(fleet.url, "fleet", "x")
     router, workers = started(fleet)
     fleet.url = plain_url
     admin.execute_command("ACL", "SETUSER", "fleet", *rights)

@@ -5,15 +5,14 @@ The rights are read out of the documents, so that these cannot say something els
 
 import asyncio
 import json
-import re
 import shlex
 
 import pytest
 import redis
 from click.testing import CliRunner
 from support.fleet import Fleet, draft_of
-from support.rights import ROOT
-from support.server import KINDS, program_or_skip
+from support.rights import rights_in
+from support.server import KINDS, program_or_skip, url_as
 
 from batchfleet.broker.blocking import BlockingExecutor
 from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, free_port
@@ -27,17 +26,6 @@ from batchfleet.wire.states import State
 
 PASSWORD = "secret"
 LARGE_ROWS = ["x" * 40] * 2000  # both inputs and outputs lie under keys of their own
-
-
-def rights_in(document):
-    """The rules of each block of rights in a document, in order."""
-    text = (ROOT / "docs" / document).read_text()
-    found = []
-    for block in re.findall(r"```acl\n(.*?)```", text, re.DOTALL):
-        rules = re.findall(r"\([^)]*\)|\S+", block)
-        start = rules.index("resetkeys")
-        found.append(rules[start:])
-    return found
 
 
 class Guarded:
@@ -64,7 +52,7 @@ class Guarded:
         self.admin.execute_command("ACL", "SETUSER", name, "reset", "on", f">{PASSWORD}", *rules)
 
     def url_of(self, name):
-        return self.url.replace("redis://", f"redis://{name}:{PASSWORD}@")
+        return url_as(self.url, name, PASSWORD)
 
     def close(self):
         self.admin.close()

@@ -11,7 +11,7 @@ import pytest
 import redis
 from support.broker_wire import cluster_node
 from support.fleet import until
-from support.server import KINDS, private_server
+from support.server import KINDS, private_server, url_as
 
 from batchfleet.broker import fleet, requests
 from batchfleet.broker.blocking import BlockingExecutor
@@ -181,12 +181,12 @@ def test_who_is_not_let_in(bench):
         ("deaf", "x", "NOPERM"),
         ("half", "y", "WRONGPASS"),
     ):
-        url = bench.url.replace("://", f"://{user}:{password}@")
+        url = url_as(bench.url, user, password)
         with BlockingExecutor(url, "other") as executor:
             error = bench.refusal_of(WRITE, executor)
         assert (error.code, type(error)) == (code, DeniedError)
     bench.admin.execute_command("ACL", "SETUSER", "half", "-zadd", "+set")
-    with BlockingExecutor(bench.url.replace("://", "://half:x@"), "other") as executor:
+    with BlockingExecutor(url_as(bench.url, "half", "x"), "other") as executor:
         executor.run(WRITE)
         with pytest.raises(RefusedError) as caught:
             executor.run(fleet.join(KEYS, "w", 1000, {}))

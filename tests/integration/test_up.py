@@ -6,11 +6,12 @@ import sys
 
 import psutil
 import pytest
-from support.fleet import runs, until
+from support.fleet import draft_of, runs, until
 
 from batchfleet.models.drafting import Wishes, draft_of_file
 from batchfleet.models.importing import import_builtin
 from batchfleet.models.store import Store
+from batchfleet.service.addresses import masked_url
 from batchfleet.service.lifecycle import spawn
 
 PATIENCE_S = 60
@@ -73,8 +74,9 @@ def up(store_path, monkeypatch):
 @pytest.fixture
 def echo_fleet(up, store_path):
     """A fleet on a server of its own that serves echo and noop."""
-    for name in ("echo", "noop"):
-        import_builtin(Store(str(store_path)), name)
+    store = Store(str(store_path))
+    store.publish(draft_of("echo", "echo"), {})
+    import_builtin(store, "noop")
     return up()
 
 
@@ -170,7 +172,7 @@ def test_up_on_a_server_of_ones_own_starts_none(up, redis_server, namespace, mon
     monkeypatch.setenv("BATCHFLEET_REDIS_URL", redis_server.socket_url)
     monkeypatch.setenv("BATCHFLEET_NAMESPACE", namespace)
     started = up("--workers", "2")
-    assert started.facts["redis_url"] == redis_server.socket_url
+    assert started.facts["redis_url"] == masked_url(redis_server.socket_url)
     assert started.facts["models"] == []
     assert started.facts["pids"]["server"] is None
     assert len(started.facts["pids"]["consumers"]) == 2

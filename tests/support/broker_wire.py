@@ -1,5 +1,6 @@
 """The commands in the hands of a test, and the kinds of brokers that they must run on."""
 
+import secrets
 import subprocess
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,15 +32,17 @@ ANSWER, EXPIRED, REFUSAL = b"answer", b"expired", b"refusal"
 def cluster_node(folder):
     """One server in cluster mode that owns every slot."""
     port = free_port()
+    password = secrets.token_hex(16)
+    (folder / "server.conf").write_text(f"requirepass {password}\n")
     command = [
-        program_of(KINDS[0]),
+        *(program_of(KINDS[0]), str(folder / "server.conf")),
         *("--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""),
         *("--cluster-enabled", "yes", "--cluster-port", str(free_port())),
         *("--cluster-config-file", str(folder / "nodes.conf")),
     ]
     with (folder / "server.log").open("wb") as log:
         process = spawn(command, stdout=log, stderr=subprocess.STDOUT)
-    url = f"redis://127.0.0.1:{port}/0"
+    url = f"redis://:{password}@127.0.0.1:{port}/0"
     try:
         with redis.Redis.from_url(url, socket_timeout=5, retry=None) as client:
             until(lambda: _answers(client), "the cluster node answers")

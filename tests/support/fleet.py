@@ -58,8 +58,13 @@ def runs(pid):
 
 
 def draft_of(builtin, model, *, limits=None, parameters=None, **changes):
-    """The manifest of a built-in model under another name, with some parts changed."""
+    """The manifest of a built-in model under another name, with some parts changed.
+
+    The fault switches of `echo` work.
+    """
     draft = builtin_draft(builtin)
+    if builtin == "echo":
+        draft = replace(draft, parameters={"faults": True})
     return replace(
         draft,
         model=model,

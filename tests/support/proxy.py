@@ -57,7 +57,8 @@ class Trap:
 class FaultProxy:
     """Forwards between `port` and the server's port. `start` and `stop` may be called twice."""
 
-    def __init__(self, server_port):
+    def __init__(self, server_port, password=""):
+        self._login = f":{password}@" if password else ""
         self._server = ("127.0.0.1", server_port)
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = socket.socketpair()
@@ -89,7 +90,7 @@ class FaultProxy:
 
     @property
     def url(self):
-        return f"redis://127.0.0.1:{self.port}/0"
+        return f"redis://{self._login}127.0.0.1:{self.port}/0"
 
     def connections(self):
         """How many connections are open."""

@@ -6,6 +6,8 @@ from pathlib import Path
 DECISIONS = Path(__file__).parents[2] / "docs" / "decisions"
 OTHERS = DECISIONS / "0009-reported-faults.md"
 STRANGERS = DECISIONS / "0011-what-strangers-ran-into.md"
+ATTACKERS = DECISIONS / "0013-what-attackers-tried.md"
+SECURITY = DECISIONS.parent / "security.md"
 _NODE = re.compile(r"`([\w/]+\.py)::(\w+)`")
 
 

@@ -21,6 +21,17 @@ _ARGUMENTS = {
 _ALWAYS = {"EVALSHA", "SCRIPT LOAD"}
 
 
+def rights_in(document):
+    """The rules of each block of rights in a document, in order."""
+    text = (ROOT / "docs" / document).read_text()
+    found = []
+    for block in re.findall(r"```acl\n(.*?)```", text, re.DOTALL):
+        rules = re.findall(r"\([^)]*\)|\S+", block)
+        start = rules.index("resetkeys")
+        found.append(rules[start:])
+    return found
+
+
 def commands_of(folder: str) -> set[str]:
     """Commands that the code of a folder can send, as `XGROUP CREATE`."""
     used = set()

@@ -86,6 +86,12 @@ def running_server(environ: Mapping[str, str]) -> Iterator[ServerAddress]:
         server.stop()
 
 
+def url_as(url, user, password):
+    """The URL of a server for another of its users."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{user}:{password}@{rest.rpartition('@')[2]}"
+
+
 def delete_namespace(url: str, namespace: str) -> int:
     """Unlink every key of one namespace, and nothing else; return how many there were."""
     pattern = f"{namespace}:*"

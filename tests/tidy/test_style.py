@@ -57,9 +57,12 @@ ALLOWED = {
     ("ops/cli/__init__.py", "os.environ"): "NO_COLOR and TERM are the terminal's, not settings",
     ("ops/cli/options.py", "os.environ"): "hands the environment to load_settings",
     ("tests/conftest.py", "os.environ"): "reads which server to test on, and hides the rest",
+    ("tests/acceptance/measuring/kept_secrets.py", "os.environ"): "hands it to what it starts",
+    ("tests/documents/redis_cli.py", "os.environ"): "REDISCLI_AUTH, as the real one has it",
     ("tests/mutants/__main__.py", "os.environ"): "hands the environment to the tests it starts",
     ("tests/support/hostile_models.py", "os.environ"): "a model that empties its environment",
     ("tests/unit/models/conftest.py", "os.environ"): "BATCHFLEET_TEST_STORE keeps models",
+    ("tests/unit/test_threats.py", "import of pickle"): "what a caller may send to have it run",
     ("tests/unit/test_pickling.py", "import of pickle"): "tests what users' processes do",
     ("tests/unit/test_support.py", "os.environ"): "tests that conftest hid the rest",
 }

@@ -1,5 +1,6 @@
 """The program as the main process starts it, on versions published in a real store."""
 
+import os
 import signal
 from dataclasses import replace
 
@@ -30,6 +31,9 @@ def store(store_path):
 def device():
     with running_device(REAL) as running:
         yield running
+
+
+FAULTY = replace(builtin_draft("echo"), parameters={"faults": True})
 
 
 def digest_of(text):
@@ -67,7 +71,7 @@ def test_rows_split_over_batches_are_echoed_in_order(device, store):
     ],
 )
 def test_one_faulty_row_of_eight_fails_alone(device, store, fault, kind):
-    device.load_published(store.root, store.publish(builtin_draft("echo"), {}))
+    device.load_published(store.root, store.publish(FAULTY, {}))
     items = [device.item(texts(text)) for text in ("a", "b", "c", "d", "e", fault, "g", "h")]
     device.send(PrepareRun(1, device.lane, items))
     ends = device.ends_of([item.request for item in items])
@@ -78,9 +82,22 @@ def test_one_faulty_row_of_eight_fails_alone(device, store, fault, kind):
 
 
 def test_a_segmentation_fault_ends_the_process_and_is_seen(device, store):
-    device.load_published(store.root, store.publish(builtin_draft("echo"), {}))
+    device.load_published(store.root, store.publish(FAULTY, {}))
     device.send(PrepareRun(1, device.lane, [device.item(texts("!segv"))]))
     assert device.process.wait(TIMEOUT_S) == -signal.SIGSEGV
+
+
+@pytest.mark.parametrize("parameters", [{}, {"faults": False}, {"faults": "false"}, {"faults": 1}])
+def test_no_caller_strikes_unless_the_manifest_says_so(device, store, parameters):
+    """X15: what `models import echo` publishes has no fault switches."""
+    draft = replace(builtin_draft("echo"), parameters=parameters)
+    assert builtin_draft("echo").parameters == {}
+    device.load_published(store.root, store.publish(draft, {}))
+    words = ["!segv", "!raise", "!hang@preprocess", "!grow:4000"]
+    item = device.item(texts(*words), parameters=b'{"fault": "segv"}')
+    device.send(PrepareRun(1, device.lane, [item]))
+    ends = device.ends_of([item.request])
+    assert columns_of(ends[item.request])["digest"] == [digest_of(word) for word in words]
 
 
 def test_a_version_that_is_not_in_the_store_is_refused(device, store):
@@ -102,3 +119,28 @@ def test_golden_examples_must_be_reproduced(device, store):
     refused = device.load_published(store.root, store.publish(strict, {}))
     assert isinstance(refused, Refused)
     assert "golden example 1 is not reproduced: output 'score' differs" in refused.message
+
+
+@pytest.mark.parametrize("depth", [300, 1_100, 100_000])
+def test_parameters_that_nest_too_deep_are_the_callers_fault(device, store, depth):
+    """X10: refused for their own request; its neighbour runs."""
+    device.load_published(store.root, store.publish(builtin_draft("echo"), {}))
+    deep = b'{"a": ' + b"[" * depth + b"]" * depth + b"}"
+    items = [device.item(texts("a"), parameters=deep), device.item(texts("b"))]
+    device.send(PrepareRun(1, device.lane, items))
+    ends = device.ends_of([item.request for item in items])
+    assert failure_kind(ends[items[0].request]) is ErrorKind.BAD_REQUEST
+    assert columns_of(ends[items[1].request])["digest"] == [digest_of("b")]
+
+
+def test_a_manifest_that_is_a_fifo_is_refused_at_once_and_the_next_version_loads(device, store):
+    """X10: nothing waits for whoever would write to it."""
+    manifest = store.publish(builtin_draft("echo"), {})
+    path = store.version_folder("echo", "1") / "manifest.json"
+    path.unlink()
+    os.mkfifo(path)
+    refused = device.load_published(store.root, manifest)
+    assert isinstance(refused, Refused)
+    assert "no regular file" in refused.message
+    other = store.publish(replace(builtin_draft("echo"), model="other"), {})
+    assert isinstance(device.load_published(store.root, other), Ready)

@@ -3,12 +3,12 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
+from batchfleet.service.addresses import masked_url
 from batchfleet.service.settings import (
     SETTING_ROWS,
     Settings,
     load_settings,
     located,
-    masked_url,
 )
 from batchfleet.wire.errors import SettingsError
 
