@@ -31,7 +31,7 @@ def test_each_row_of_attackers_is_there_once_with_a_rule():
     found = rows_of(ATTACKERS, r"X\d+")
     assert Counter(cells[0] for cells in found) == Counter(ROWS)
     assert all(len(cells) == 3 and cells[1] for cells in found)
-    assert [cells[0] for cells in found if not (named(cells) or "later: " in cells[-1])] == []
+    assert [cells[0] for cells in found if len(named(cells)) < 2] == []
 
 
 def test_each_threat_has_a_test_that_names_it():
