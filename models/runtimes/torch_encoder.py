@@ -20,7 +20,7 @@ _PAD_SIDES = ("left", "right")
 _DTYPES = ("fp32", "fp16")
 # Up to the first, all of a text is counted. A word of over 100 characters is one unknown token, so
 # that what lies behind the last counts for nothing but blanks.
-_CHARACTERS_OF_A_TOKEN = (16, 32, 64, 128)
+_CHARACTERS_OF_A_TOKEN = (32, 64, 128)
 # What a word that the start ends within may become.
 _LAST_WORD_TOKENS = 100
 

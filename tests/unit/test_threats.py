@@ -9,7 +9,7 @@ import tracemalloc
 import orjson
 import pytest
 
-from batchfleet.consumer.device.fetching import fetch
+from batchfleet.consumer.device.fetching import Fetcher
 from batchfleet.consumer.protocol import decode
 from batchfleet.models.files import is_file_name
 from batchfleet.models.importing import builtin_draft
@@ -125,7 +125,7 @@ def test_no_request_makes_us_ask_another_server(url):
         aimed = url.format(port=listener.getsockname()[1])
         for prefixes in ((), ("https://data.example/",)):
             with pytest.raises(RequestError) as caught:
-                fetch(aimed, Limits(input_prefixes=prefixes), SystemClock())
+                Fetcher(SystemClock()).fetch(aimed, Limits(input_prefixes=prefixes))
             assert caught.value.kind is ErrorKind.FORBIDDEN_REFERENCE
         with pytest.raises(BlockingIOError):
             listener.accept()

@@ -23,6 +23,8 @@ class RawClient:
             address = (parts.hostname, parts.port)
             self._socket = socket.create_connection(address, TIMEOUT_S)
         self._answers = self._socket.makefile("rb")
+        if parts.password:
+            self.send("AUTH", parts.password)
 
     def send(self, *words):
         """Send one command and return its answer; bulk strings are bytes, nil is None."""
