@@ -22,6 +22,7 @@ def family(server_url):
     delete_namespace(server_url, f"{name}*")
 
 
+@pytest.mark.slow
 @hypothesis.settings(max_examples=150)
 @hypothesis.given(steps=STEPS)
 def test_the_twin_answers_as_the_server_does(server_url, family, steps):

@@ -87,6 +87,7 @@ def test_a_script_that_comes_after_its_model_is_gone_makes_nothing_that_stays(wi
 MANY = 9_000
 
 
+@pytest.mark.slow
 def test_a_model_of_many_tenants_is_deployed_mended_and_undeployed(wire):
     tenants = [f"t{number}" for number in range(MANY)]
     streams = fleet.queue_streams(wire.keys, RECORD)

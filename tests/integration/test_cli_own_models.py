@@ -50,6 +50,7 @@ def faulty(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_a_new_model_works_is_tested_and_can_be_published(run, store_path, tmp_path):
     run("models", "init", "my-model.2")
     folder = tmp_path / "my-model.2"
@@ -78,6 +79,7 @@ def test_a_class_has_a_name_of_the_language(name, expected):
     assert class_name_of(name) == expected
 
 
+@pytest.mark.slow
 def test_each_stage_shows_what_it_gives(run, faulty):
     out, _ = run("models", "try", str(faulty), "--text", "abc", "--stage", "preprocess")
     assert "lengths 3" in out
@@ -116,6 +118,7 @@ def test_breakpoints_stop_at_the_terminal(run, faulty):
     assert "0.5" in out
 
 
+@pytest.mark.slow
 def test_wrong_usage_names_the_fix(run, faulty):
     _, err = run("models", "publish", str(faulty), "--version", "1", exit_code=1)
     assert "add --name" in err
@@ -127,6 +130,7 @@ def test_wrong_usage_names_the_fix(run, faulty):
     assert "--input FILE" in err
 
 
+@pytest.mark.slow
 def test_a_file_beside_the_model_that_does_not_come_along_is_named_with_the_fix(run, faulty):
     folder = faulty.parent / "apart"  # from the folder that the command is run in
     folder.mkdir()

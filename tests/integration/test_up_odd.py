@@ -76,6 +76,7 @@ def command(place, *arguments, exit_code=0):
     return done
 
 
+@pytest.mark.slow
 def test_up_serves_what_is_good_of_a_store_and_names_the_rest(tmp_path):
     """Everything that can be wrong at once, each as a model of its own."""
     store = tmp_path / "store"
@@ -148,6 +149,7 @@ def test_up_on_a_store_that_cannot_be_written_serves_all_the_same(tmp_path):
     assert "no copy could be written" in told(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["up", "consumer"])
 def test_a_store_that_anybody_may_write_is_refused_unless_it_is_named(tmp_path, program):
     store = tmp_path / "store"
@@ -164,6 +166,7 @@ def test_a_store_that_anybody_may_write_is_refused_unless_it_is_named(tmp_path, 
             assert facts_of(process, tmp_path)["models"] == [GOOD]
 
 
+@pytest.mark.slow
 def test_a_version_that_anybody_may_write_is_refused_by_the_worker(tmp_path):
     make_good(tmp_path / "store")
     folder = tmp_path / "store" / GOOD / "1"
