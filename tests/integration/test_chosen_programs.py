@@ -129,6 +129,7 @@ def run(fleet, *arguments, exit_code=1, **options):
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_trying_a_version_of_a_store_starts_no_program_either(fleet, trap, tmp_path):
     """X1 (manifest, cache): `models try` and `models environment show`."""
     forged = forge_built(tmp_path / "cache", LOCKED, tmp_path / "forged")
@@ -194,6 +195,7 @@ def test_no_process_of_a_fleet_has_the_servers_address_in_its_command_line(fleet
     assert not any("redis:" in line or "unix:" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_a_class_that_is_tried_sees_no_secret(fleet):
     """X2: `models try FILE.py` runs it in a process of its own, at the same terminal."""
     (fleet.folder / "spy.py").write_text(SPY)

@@ -151,6 +151,7 @@ def test_a_file_beside_the_model_that_does_not_come_along_is_named_with_the_fix(
     assert "0.5" in run("models", "try", source, "--text", "abc")[0]
 
 
+@pytest.mark.slow
 def test_numbers_in_json_take_the_datatype_of_the_signature(run, tmp_path):
     (tmp_path / "twice.py").write_text("""\
 from batchfleet import Model

@@ -14,6 +14,7 @@ def fleet(redis_server, namespace, tmp_path):
         yield found
 
 
+@pytest.mark.slow
 def test_what_a_dead_router_had_read_is_answered_within_five_seconds(fleet):
     fleet.deploy(draft_of("echo", MODEL))
     fleet.consumer()

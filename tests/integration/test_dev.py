@@ -87,6 +87,7 @@ def terminal(path):
     terminal.close()
 
 
+@pytest.mark.slow
 def test_edits_are_followed_and_errors_change_nothing(terminal, path):
     terminal.expect("shout/1 serves")
     assert terminal.ask("a").output == ["A"]

@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_a_run_is_played_and_judged():
     command = [sys.executable, "-m", "tests.fault", "worker.before_finish.raise"]
     done = subprocess.run(

@@ -62,6 +62,7 @@ def test_a_worker_that_hangs_exits_within_its_grace(fleet):
     assert worker.stop(timeout_s=5) is not None
 
 
+@pytest.mark.slow
 def test_requests_inside_a_killed_device_process_are_answered(fleet):
     (worker,) = started(fleet, tokens_draft(MODEL, max_batch_size=8), beat_ms=100)
     blocker = fleet.submit(MODEL, "!sleep:1500")
@@ -91,6 +92,7 @@ def test_what_waits_behind_a_culprit_is_answered(fleet):
     check_nothing_left(fleet)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["preprocess", "predict", "postprocess"])
 def test_only_the_culprit_of_a_crash_fails(fleet, stage):
     (worker,) = started(fleet, draft_of("echo", MODEL))
@@ -129,6 +131,7 @@ def test_only_the_culprit_of_a_hang_fails(fleet, stage):
     assert worker.is_running()
 
 
+@pytest.mark.slow
 def test_a_model_that_holds_the_interpreter_stops_neither_beat_nor_intake(fleet):
     (worker,) = started(fleet, draft_of("echo", MODEL), lease_ms=600, beat_ms=200)
     ids = fleet.submit_all(MODEL, [{"text": "!hold_gil:2500"}, {}, {}])
@@ -155,6 +158,7 @@ def test_a_device_process_that_dies_again_and_again_keeps_answering(fleet):
     assert len(worker.events("device.lost")) == 4
 
 
+@pytest.mark.slow
 def test_loading_a_second_model_is_no_time_limit_of_the_first(fleet):
     """A version that takes long to warm up holds up a batch, and is not that batch's fault."""
     (worker,) = started(

@@ -54,6 +54,7 @@ def test_own_code_is_served_where_it_is_allowed(fleet):
     assert reply.outputs[0]["data"] == ["A", "B"]
 
 
+@pytest.mark.slow
 def test_code_of_the_store_is_refused_unless_the_operator_allows_it(fleet):
     consumer = fleet.consumer()
     publish(fleet, "shout")
@@ -104,6 +105,7 @@ class Dying(Model):
 """
 
 
+@pytest.mark.slow
 def test_requests_outwait_a_crash_after_which_their_version_is_loaded_anew(fleet):
     os.mkfifo(fleet.folder / "gate")
     (fleet.folder / "loads").touch()

@@ -45,6 +45,7 @@ def test_two_routers_share_the_ingress_and_answer_once(fleet):
     assert fleet.runs(MODEL) == len(ids)
 
 
+@pytest.mark.slow
 def test_what_a_killed_router_had_read_is_answered_by_the_next_one(fleet):
     (router,) = start(fleet, "router")
     start(fleet, "consumer")

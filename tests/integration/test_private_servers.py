@@ -69,6 +69,7 @@ def start(tmp_path):
         one.close()
 
 
+@pytest.mark.slow
 @needs_another_user
 @pytest.mark.parametrize("command", [("up",), ("dev", "model.py")])
 def test_another_user_cannot_reach_the_server_of_a_fleet(start, command):
@@ -86,6 +87,7 @@ def is_server(process):
     return "server" in process.name()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [("up",), ("dev", "model.py")])
 def test_a_port_has_a_password_that_lies_in_a_private_file(start, command, monkeypatch):
     """X9, T16: what was asked for with --port is found by the file, and shown nowhere."""

@@ -109,6 +109,7 @@ def test_up_serves_what_is_good_of_a_store_and_names_the_rest(tmp_path):
     assert "Traceback" not in told(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_newest_version_that_is_bad_gives_way_to_the_one_before(tmp_path):
     store = tmp_path / "store"
     make_good(store)
@@ -138,6 +139,7 @@ def test_up_lives_under_any_folder_for_temporary_files(tmp_path, monkeypatch, na
     assert list((tmp_path / name).iterdir()) == []
 
 
+@pytest.mark.slow
 def test_up_on_a_store_that_cannot_be_written_serves_all_the_same(tmp_path):
     """The copy of a deploy record does not lie there then, which is said."""
     store = tmp_path / "store"
@@ -177,6 +179,7 @@ def test_a_version_that_anybody_may_write_is_refused_by_the_worker(tmp_path):
     assert f"anybody may write to {folder} (mode 0777; chmod o-w); `shared_store`" in status
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [0o666, 0o622])
 def test_settings_that_anybody_may_write_are_refused(tmp_path, mode):
     path = tmp_path / "batchfleet.toml"
@@ -203,6 +206,7 @@ def test_up_waits_for_a_slow_load_says_so_and_serves_what_is_ready(tmp_path):
     assert process.returncode == 0
 
 
+@pytest.mark.slow
 def test_up_ends_at_once_where_a_program_ends_before_it_is_ready(tmp_path):
     (tmp_path / "model.py").write_text(SLOW.replace("PLACE", repr(str(tmp_path / "never"))))
     command(tmp_path, "models", "publish", "model.py", "--name", "slow", "--version", "1")
