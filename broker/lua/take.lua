@@ -2,10 +2,11 @@
 -- take: hand waiting entries to a live worker, as many rows as it has room for.
 --
 -- Atomic because the check that the worker is alive and the hand-over must be one step: entries
--- given to a buried worker belong to nobody. Likewise for the deploy record: a worker that was frozen
--- must not take what is on hold by now, or would be run by another version's code. Entries whose request is closed (answered, expired,
--- cancelled) are dropped here, which is the only place where they are. Runs when memory is full, or
--- nothing that frees memory could run. An answer that gets lost is found in the pending list.
+-- given to a buried worker belong to nobody. Likewise for the deploy record: a worker that was
+-- frozen must not take what is on hold by now, or would be run by another version's code. Entries
+-- whose request is closed (answered, expired, cancelled) are dropped here, which is the only place
+-- where they are. Runs when memory is full, or nothing that frees memory could run. An answer that
+-- gets lost is found in the pending list.
 --
 -- KEYS  1 workers   2 due   3 bell of the version   4 deploy   then the streams in the order wanted
 -- ARGV  1 worker   2 room, rows   3 bytes after which no more is read
