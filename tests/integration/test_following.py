@@ -13,6 +13,8 @@ from batchfleet.broker import announcing
 from batchfleet.service.lifecycle import guarded_thread
 from batchfleet.wire.keys import router_key
 
+pytestmark = pytest.mark.slow
+
 MODEL = "m"
 TRIES = 10
 MANY_TRIES = 200
@@ -102,7 +104,6 @@ def test_the_next_request_after_a_pause_is_refused_and_after_its_end_accepted(se
     check_pause_and_resume(served, cli, TRIES, *wait)
 
 
-@pytest.mark.slow
 def test_no_request_is_accepted_after_a_pause_in_many_tries(served, cli):
     check_pause_and_resume(served, cli, MANY_TRIES, "--wait", "5")
 
@@ -169,7 +170,6 @@ def frozen_router(fleet, cli):
     return router, name
 
 
-@pytest.mark.slow
 def test_a_frozen_router_is_named_then_left_out_and_does_no_harm(served, cli):
     router, name = frozen_router(served, cli)
     failed = cli("pause", MODEL, "--refuse", "--wait", "1", exit_code=1)

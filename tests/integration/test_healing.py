@@ -13,18 +13,14 @@ from support.server import delete_namespace
 
 from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, free_port
 
+pytestmark = pytest.mark.slow
+
 MODELS = HURT, CALM, PATIENT = ("a", "b", "c")
 AGAIN_S = 5.0
 # What routers make anew; the rest comes back as it is needed.
 MENDED = ("models", "deploy", "tenants", "in", "q")
 LOST = (*MENDED, "workers", "due", "later", "parked", "lost")
-FOREIGN = (
-    *("tenants", "models"),
-    *(
-        pytest.param(kind, marks=pytest.mark.slow)
-        for kind in ("due", "workers", "deploy", "in", "q", "later", "parked", "lost")
-    ),
-)
+FOREIGN = ("tenants", "models", "due", "workers", "deploy", "in", "q", "later", "parked", "lost")
 # Requests to the neighbours: three each tenth of a second.
 FEW, MANY = 18, 60
 
@@ -118,7 +114,6 @@ def test_lost_tenants_keep_neither_a_new_model_nor_a_new_router_waiting(hurt_fle
     late.stop()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("routers", [1, 2])
 def test_a_server_that_comes_back_empty_is_filled_again(
     server_program, namespace, tmp_path, routers
