@@ -12,6 +12,7 @@ from .limits import LISTS_MAX, TEXTS_MAX
 
 # JSON. What stands in a text is no list; one that is not closed goes on to the end.
 _JSON_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_NO_JSON_MARKS = bytes({*range(0x100)} - {*b'",[{'})
 
 # msgpack. A run of numbers, true and false, with what belongs to them.
 _NUMBERS = re.compile(
@@ -31,10 +32,14 @@ def check_json(raw: bytes) -> None:
     Raises:
         ValueError: it holds more.
     """
-    if raw.count(b'"') > 2 * TEXTS_MAX:
+    if len(raw) <= min(LISTS_MAX, TEXTS_MAX):
+        return
+    marks = raw.translate(None, _NO_JSON_MARKS)
+    if marks.count(b'"') > 2 * TEXTS_MAX:
         texts = islice(_JSON_TEXT.finditer(raw), TEXTS_MAX, None)
         _check(0, TEXTS_MAX + (next(texts, None) is not None))
-    if raw.count(b"[") + raw.count(b"{") > LISTS_MAX or raw.count(b"null") > TEXTS_MAX:
+    many_nulls = marks.count(b",") >= TEXTS_MAX and raw.count(b"null") > TEXTS_MAX
+    if many_nulls or marks.count(b"[") + marks.count(b"{") > LISTS_MAX:
         bare = _JSON_TEXT.sub(b"", raw)
         _check(bare.count(b"[") + bare.count(b"{"), bare.count(b"null"))
 
