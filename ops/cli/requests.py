@@ -58,19 +58,32 @@ def request_options(command: Command) -> Command:
             "--input",
             "file",
             type=click.File("rb"),
-            help="JSON instead of texts: a text, a list of texts, an object name → array, or a "
-            "list of tensors of the contract; - reads stdin.",
+            help="JSON file with the inputs instead of TEXT: a text, a list of texts, an object "
+            "{name: array}, or a list of tensors (docs/protocol.md); - reads stdin.",
         ),
-        click.option("--id", "id", help="An id of your own; a repeated one joins."),
-        click.option("--version", "version", help="A version; the stable one if not given."),
-        click.option("--parameters", metavar="JSON", help="Parameters for the model."),
-        click.option("--outputs", metavar="NAME,NAME", help="Outputs wanted; all if not given."),
-        click.option("--priority", type=click.Choice(PRIORITIES), help="Before whom it goes."),
-        click.option("--truncate", type=click.Choice(["end", "refuse"]), help="Of long texts."),
-        click.option("--timeout", type=_TIMEOUT, metavar="SECONDS", help="How long it may take."),
-        click.option("--delay", type=_DELAY, metavar="SECONDS", help="How long it waits first."),
-        click.option("--retries", type=_RETRIES, help="How often it may run again where it fails."),
-        click.option("--meta", help="Text that comes back with the answer."),
+        click.option(
+            "--id", "id", help="Id of the request. If it is in use, wait for that request instead."
+        ),
+        click.option("--version", "version", help="Version to run; default: the deployed one."),
+        click.option(
+            "--parameters", metavar="JSON", help="Parameters for the model, a JSON object."
+        ),
+        click.option("--outputs", metavar="NAME,NAME", help="Return only these outputs."),
+        click.option("--priority", type=click.Choice(PRIORITIES), help="Queue priority."),
+        click.option(
+            "--truncate",
+            type=click.Choice(["end", "refuse"]),
+            help="Cut texts over max_length (end) or refuse them.",
+        ),
+        click.option(
+            "--timeout",
+            type=_TIMEOUT,
+            metavar="SECONDS",
+            help="Deadline, from now; default: the model's timeout_ms.",
+        ),
+        click.option("--delay", type=_DELAY, metavar="SECONDS", help="Run no earlier than this."),
+        click.option("--retries", type=_RETRIES, help="Maximum number of retries after a failure."),
+        click.option("--meta", help="Text that is returned with the reply."),
     )
     for option in reversed(options):
         command = option(command)
@@ -141,9 +154,9 @@ def infer(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Ask a model and wait for the answer.
+    """Send a request and wait for the reply.
 
-    With --json the whole reply is printed, an error reply too; the exit code is 1 then.
+    With --json, print the whole reply. If the reply is an error, print it too; the exit code is 1.
     """
     inputs, fields = read_inputs(texts, file), option_fields(given)
     _print_answer(
@@ -188,7 +201,10 @@ def submit(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Ask a model and print the request's id without waiting."""
+    """Send a request and print its id.
+
+    Fetch the reply later with `batchfleet result MODEL ID`.
+    """
     inputs, fields = read_inputs(texts, file), option_fields(given)
     handle = ask(loaded.settings, lambda client: client.submit(model, inputs, **fields), keep=True)
     if as_json:
@@ -213,9 +229,9 @@ def submit(
     "batchfleet result minilm my-own-id --timeout 5 --json",
 )
 def result(loaded: Loaded, *, model: str, id: str, timeout: float | None, as_json: bool) -> None:  # noqa: A002 - the name of the contract
-    """Wait for the answer to a request that was submitted.
+    """Wait for the reply to a submitted request.
 
-    The answer stays on the server until its time is over, so that it can be read again.
+    The server keeps the reply for the model's result_ttl_ms; until then you can read it again.
     """
     _print_answer(
         lambda: ask(
@@ -232,6 +248,4 @@ async def _result(client: AsyncClient, request: tuple[str, str], timeout_s: floa
         if await client.status(request) is not State.UNKNOWN:
             raise
     model, name = request
-    raise RequestError.of(
-        ErrorKind.UNKNOWN_REQUEST, f"nothing is known of request {name} of {model}"
-    )
+    raise RequestError.of(ErrorKind.UNKNOWN_REQUEST, f"{model} has no request {name}")

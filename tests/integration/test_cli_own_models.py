@@ -71,7 +71,7 @@ def test_a_new_model_works_is_tested_and_can_be_published(run, store_path, tmp_p
     out, _ = run("models", "try", "mine/1", "--text", "a b", "--json")
     assert json.loads(out)["lengths"] == [2]
     _, err = run("models", "init", "my-model.2", exit_code=1)
-    assert "is there already" in err
+    assert "already exists" in err
 
 
 @pytest.mark.parametrize(("name", "expected"), [("a-b.c", "ABC"), ("7up", "Model7up")])
@@ -211,6 +211,6 @@ def test_a_port_that_is_in_use_is_told_in_one_line(run, faulty):
         port = taken.getsockname()[1]
         _, err = run("dev", str(faulty), "--port", str(port), exit_code=1)
     assert err.splitlines() == [
-        f"error: port {port} of 127.0.0.1 is in use, by another fleet perhaps; name another with "
-        "--port, or leave it out for a socket"
+        f"error: port {port} of 127.0.0.1 is in use, maybe by another fleet; choose another with "
+        "--port, or leave it out to use a socket"
     ]

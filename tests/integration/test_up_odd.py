@@ -213,7 +213,7 @@ def test_up_ends_at_once_where_a_program_ends_before_it_is_ready(tmp_path):
     with running_up(tmp_path) as process:
         until(lambda: _consumer_of(process), "a consumer runs").kill()
         assert process.wait(PATIENCE_S) == 1
-    assert "consumer 1 ended with exit code -9 before it was ready" in told(tmp_path)
+    assert "consumer 1 exited with code -9 before it was ready" in told(tmp_path)
 
 
 def _consumer_of(process):

@@ -177,5 +177,5 @@ def test_what_others_add_meanwhile_goes_as_well(times):
 
 
 def test_whoever_changes_a_model_all_the_time_is_told_of():
-    with pytest.raises(SettingsError, match="others are changing m"):
+    with pytest.raises(SettingsError, match="somebody else is changing m"):
         undeploy_beside(1000)

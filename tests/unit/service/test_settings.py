@@ -89,7 +89,7 @@ def test_every_fault_is_listed_at_once(tmp_path):
 def test_contradiction_is_listed_beside_other_faults():
     faults = faults_of({"beat_ms": 1501, "workers": -1})
     assert len(faults) == 2
-    assert "at least two beats" in faults[1]
+    assert "at least 2 × beat_ms" in faults[1]
     assert load_settings({"beat_ms": 1500}, {})[0].beat_ms == 1500
 
 
