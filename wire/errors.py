@@ -150,15 +150,15 @@ class ProtocolError(BatchfleetError):
 class Remedy(Enum):
     """What a program does about an error of the server; `broker/errors.py` has the table."""
 
-    WAIT = "the whole server is away: back off, then ask again by id"
-    KEEP = "it takes no writes: keep what is finished, refuse what is new, back off, and tell"
-    RECREATE = "make the stream and its group anew, from the first entry; back off, and tell"
-    SET_ASIDE = "pass this key over and keep the others going; tell once, and look again later"
+    WAIT = "wait and back off, then ask again by id"
+    KEEP = "keep finished replies, refuse new requests, back off, log it"
+    RECREATE = "create the stream and its group again, from the first entry; back off, log it"
+    SET_ASIDE = "skip this key and continue with the others; log it once, check again later"
     LOAD = "load the script and run the command again"
-    REREAD = "read the deploy record again, then do it by the new one"
-    START_OVER = "start over under another name"
-    STOP = "end the program with a message and an exit code: trying again does not help"
-    REPORT = "tell, back off and try again: nobody foresaw it"
+    REREAD = "read the deploy record again, then repeat the command with the new one"
+    START_OVER = "start over under a new name"
+    STOP = "exit with a message and an exit code, because a retry does not help"
+    REPORT = "log it, back off and try again"
 
 
 class ServerError(BatchfleetError):
