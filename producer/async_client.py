@@ -235,7 +235,7 @@ class AsyncClient:
         if raw is not None:
             return await self._hand_over(keys, _decode(raw, known.id))
         if status is not None:
-            text = f"{known.id} finished as {status}; its reply was handed over or has expired"
+            text = f"{known.id} finished as {status}; its reply was already taken or has expired"
             raise RequestError.of(ErrorKind.UNKNOWN_REQUEST, text)
         return None
 
@@ -301,7 +301,7 @@ class AsyncClient:
         and what is still running is not waited for; with `return_errors` it is yielded in place.
         """
         if "id" in fields:
-            raise TypeError("one id cannot stand for many requests")
+            raise TypeError("one id cannot be used for several requests")
         concurrency = require_number("concurrency", concurrency, CONCURRENCY)
         slots = asyncio.Semaphore(concurrency)
         window: deque[asyncio.Task[Result]] = deque()

@@ -45,5 +45,5 @@ def not_picklable(client: object) -> TypeError:
     """The error of a client that somebody wants to send to another process, or to copy."""
     return TypeError(
         f"{type(client).__name__} holds connections of this process: it cannot be pickled or "
-        "copied; make one in each process, or hand over its arguments"
+        "copied; create one in each process, or pass on its arguments"
     )

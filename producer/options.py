@@ -197,7 +197,7 @@ def _unknown_option(name: str) -> str:
     hint = f"did you mean {near[0]}? " if near else ""
     if near and near[0].endswith("_ms"):
         hint = f"did you mean {near[0]}, in milliseconds? "
-    return f"a request has no option {name!r}; {hint}There are: {', '.join(_FIELDS)}"
+    return f"a request has no option {name!r}; {hint}Options are: {', '.join(_FIELDS)}"
 
 
 def _encode_parameters(parameters: Mapping[str, Any]) -> bytes:

@@ -38,7 +38,7 @@ def as_handle(handle: HandleLike) -> Handle:
     if not isinstance(handle, Handle):
         pair: Any = handle
         if not isinstance(pair, tuple | list) or len(pair) != 2:
-            text = "a request is named by what `submit` returned, or by (model, id)"
+            text = "identify a request by the handle that `submit` returned, or by (model, id)"
             raise RequestError.of(ErrorKind.BAD_REQUEST, text)
         return Handle(*pair)
     if handle.timeout_ms is not None:
@@ -135,7 +135,7 @@ class Result:
         """
         column = self.output
         if not isinstance(column, list) or len(column) != 1 or not isinstance(column[0], str):
-            raise ValueError("the output is not one text; look at `output`")
+            raise ValueError("the output is not a single text; use `output`")
         return column[0]
 
     def __repr__(self) -> str:

@@ -118,7 +118,7 @@ def check_limit(name: str, value: Any) -> Any:
     row = LIMIT_ROWS.get(name)
     if row is None:
         known = ", ".join(sorted([*LIMIT_ROWS, "buckets", "input_prefixes", "truncate"]))
-        raise SettingsError(f"there is no limit named {shown(name)}; there are: {known}")
+        raise SettingsError(f"unknown limit {shown(name)}; the limits are: {known}")
     limits = row.range_of(whole=isinstance(getattr(_DEFAULTS, name), int))
     if limits.whole and isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -408,7 +408,7 @@ class Deployment:
         }
         stable = raw["stable"].decode(errors="replace")
         if any(name != record.version for name, record in versions.items()):
-            raise SettingsError(f"{model}: a version's record bears another version's name")
+            raise SettingsError(f"{model}: the record of a version has the name of another version")
         if stable not in versions:
             raise SettingsError(f"{model}: stable is {shown(stable)}, which has no record")
         return Deployment(

@@ -114,7 +114,7 @@ def test_a_forged_cache_starts_no_program(fleet, tmp_path):
     (tmp_path / "cache").chmod(0o777)
     fleet.consumer()
     fleet.deploy(draft_of("noop", "m", environment=LOCKED))
-    refusal(fleet, "m", "anybody may write to")
+    refusal(fleet, "m", "every user can write to")
     assert not trap.was_sprung
 
 
@@ -140,8 +140,8 @@ def test_trying_a_version_of_a_store_starts_no_program_either(fleet, trap, tmp_p
     place = ["--store", fleet.store.root, "--cache", str(tmp_path / "cache")]
     assert "--allow-environments" in run(fleet, "try", "m", "--text", "x", *place)
     assert "--allow-environments" in run(fleet, "environment", "show", "m", *place)
-    assert "anybody may write to" in run(fleet, "try", "n", "--text", "x", *place)
-    assert "anybody may write to" in run(fleet, "environment", "show", "n", *place)
+    assert "every user can write to" in run(fleet, "try", "n", "--text", "x", *place)
+    assert "every user can write to" in run(fleet, "environment", "show", "n", *place)
     assert not trap.was_sprung
     assert not forged.was_sprung
     allowed = ["--allow-environments", str(trap.folder)]

@@ -153,7 +153,7 @@ def test_a_cache_that_others_may_write_is_not_used(place, tmp_path, what):
     cache = tmp_path / "cache"
     (opened,) = cache.glob(what) if what else [cache]
     open_to_others(opened)
-    with pytest.raises(StoreError, match="no cache can lie there: anybody may write"):
+    with pytest.raises(StoreError, match="no cache can lie there: every user can write"):
         store.fetch("m", "1")
 
 

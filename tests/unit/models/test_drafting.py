@@ -69,7 +69,7 @@ def test_the_last_of_a_family_is_the_model(draft):
         ("class A(Model)\n    pass\n", r"model.py:1 is not Python"),
         ("class A(Model):\n    limits = make()\n", r"model.py:2: limits must be written out"),
         ("class A(Model):\n    limits = [1]\n", "limits must be a dict"),
-        ("class A(Model):\n    limits = {'speed': 1}\n", "no limit named 'speed'"),
+        ("class A(Model):\n    limits = {'speed': 1}\n", "unknown limit 'speed'"),
         ("MANIFEST = {'files': {}}\nclass A(Model):\n    pass\n", "may not say files"),
         ("MANIFEST = {'parameters': {1, 2}}\nclass A(Model):\n    pass\n", "not plain JSON"),
         ("MANIFEST = {'colour': 1}\nclass A(Model):\n    pass\n", "unknown key 'colour'"),
@@ -168,9 +168,9 @@ def test_what_is_no_file_is_refused_by_name(draft, tmp_path, make):
 
 def test_a_model_that_is_no_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "model.py")
-    with pytest.raises(DraftError, match="no regular file"):
+    with pytest.raises(DraftError, match="not a regular file"):
         draft_of_file(tmp_path / "model.py", NAMED)
     lock = Wishes(model="m", version="1", requirements=tmp_path / "model.py")
     (tmp_path / "other.py").write_text("class A(Model):\n" + PREDICT)
-    with pytest.raises(DraftError, match="no regular file"):
+    with pytest.raises(DraftError, match="not a regular file"):
         draft_of_file(tmp_path / "other.py", lock)

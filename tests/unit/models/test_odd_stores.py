@@ -171,7 +171,7 @@ def test_a_version_has_so_many_files_at_most(tmp_path):
 
 def test_a_source_that_is_no_file_is_not_waited_for(root, tmp_path):
     os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(StoreError, match="no regular file"):
+    with pytest.raises(StoreError, match="not a regular file"):
         Store(str(root)).publish(
             Manifest(model="m", version="1", runtime="noop"), {"w": tmp_path / "fifo"}
         )

@@ -194,7 +194,7 @@ def test_a_huge_manifest_is_not_read_to_its_end(store, weights):
     publish(store, weights)
     with (store.fetch("m", "1") / "manifest.json").open("ab") as file:
         file.truncate(MANIFEST_BYTES_MAX * 1000)
-    with pytest.raises(StoreError, match="over 1000000 bytes"):
+    with pytest.raises(StoreError, match="more than 1000000 bytes"):
         store.manifest("m", "1")
 
 

@@ -111,8 +111,8 @@ def test_an_empty_value_takes_an_override_back():
     [
         (["backlog"], "key=value"),
         (["backlog=1", "backlog=2"], "key=value"),
-        (["nothing=1"], "no limit named"),
-        (["nothing="], "no limit named"),
+        (["nothing=1"], "unknown limit"),
+        (["nothing="], "unknown limit"),
         (["backlog=0"], "1 to"),
         (["backlog=many"], "not a number"),
         (["backlog=1.5"], "whole number"),

@@ -265,7 +265,7 @@ def by_default():
 def test_a_file_that_others_may_write_is_not_read(config):
     assert by_default()[0].threads == 2
     config.chmod(0o666)
-    with pytest.raises(SettingsError, match=r"is not read: anybody may .*mode 0666; chmod o-w"):
+    with pytest.raises(SettingsError, match=r"is not read: every user can .*mode 0666; chmod o-w"):
         by_default()
     with pytest.raises(SettingsError, match="mode 0666"):
         load_settings({}, {"BATCHFLEET_CONFIG": str(config)})
@@ -278,9 +278,9 @@ def test_a_file_that_others_may_write_is_not_read(config):
 
 
 @pytest.mark.parametrize(("make", "fault"), [
-    (os.mkfifo, "no regular file"),
-    (lambda path: path.mkdir(), "no regular file"),
-    (lambda path: path.symlink_to("nowhere"), "cannot be looked at"),
+    (os.mkfifo, "not a regular file"),
+    (lambda path: path.mkdir(), "not a regular file"),
+    (lambda path: path.symlink_to("nowhere"), "cannot be inspected"),
 ])  # fmt: skip
 def test_what_is_no_file_in_its_place_is_told_and_not_waited_for(config, make, fault):
     config.unlink()
