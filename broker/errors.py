@@ -40,7 +40,7 @@ class OverlongAnswerError(ServerError):
     """
 
     def __init__(self, bytes_max: int) -> None:
-        super().__init__(f"the server's answer is over {bytes_max} bytes")
+        super().__init__(f"the server's answer has more than {bytes_max} bytes")
 
 
 class RefusedError(ServerError):
@@ -179,7 +179,7 @@ def translate(error: BaseException) -> BaseException:
         text = str(error)
         return refused(text if text.split(" ", 1)[0].isupper() else f"ERR {text}")
     if isinstance(error, redis.RedisError):
-        return UnreachableError(f"the connection is of no further use: {error}")
+        return UnreachableError(f"the connection is broken: {error}")
     return error
 
 

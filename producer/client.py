@@ -68,7 +68,9 @@ class _Core:
     def _require_own_process(self) -> None:
         # Before the lock, which a fork may have left held for ever.
         if os.getpid() != self._pid:
-            raise ClientClosedError("it was created in another process, and this one is a fork of it")
+            raise ClientClosedError(
+                "it was created in another process, and this one is a fork of it"
+            )
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._is_stopped:

@@ -81,7 +81,9 @@ class Waiter:
         if channel is None or not channel.is_ready:
             return None
         if self._waits >= WAITS_MAX:
-            raise RequestError.of(ErrorKind.BUSY, f"this client already has {WAITS_MAX} waiting callers")
+            raise RequestError.of(
+                ErrorKind.BUSY, f"this client already has {WAITS_MAX} waiting callers"
+            )
         entry = channel.entries.get(request_id)
         if entry is None:
             entry = channel.entries[request_id] = Entry(channel, request_id)
@@ -163,7 +165,9 @@ class Waiter:
             if wait.deadline > now + _SWEEP_EARLY_S:
                 left = min(left, wait.deadline)
                 continue
-            wait.resolve(WaitTimeoutError(_timed_out(wait.entry.channel.keys, wait.entry.request_id)))
+            wait.resolve(
+                WaitTimeoutError(_timed_out(wait.entry.channel.keys, wait.entry.request_id))
+            )
         if left < math.inf:
             self._sweep_later(max(left, now + _SWEEP_S))
 
@@ -303,7 +307,10 @@ class Waiter:
             self._close(entry, ProtocolError(f"the reply to {entry.request_id}: {error}"))
             return
         if (reply.id, reply.tenant) != (entry.request_id, self._tenant):
-            self._close(entry, ProtocolError(f"the reply key of {entry.request_id} holds another request's reply"))
+            self._close(
+                entry,
+                ProtocolError(f"the reply key of {entry.request_id} holds another request's reply"),
+            )
             return
         self._close(entry, reply)
 
@@ -313,7 +320,9 @@ class Waiter:
         if entry.misses == 1:
             self._ask_soon(entry)
             return
-        text = f"{entry.request_id} finished as {status}; its reply was already taken or has expired"
+        text = (
+            f"{entry.request_id} finished as {status}; its reply was already taken or has expired"
+        )
         self._close(entry, RequestError.of(ErrorKind.UNKNOWN_REQUEST, text))
 
     def _receive(self, name: str, payload: bytes | None) -> None:

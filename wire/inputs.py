@@ -182,8 +182,8 @@ def _to_array(name: str, item: Any) -> Array:
         array: Array = np.asanyarray(item)
     except Exception as error:  # foreign code may raise anything
         raise _bad(
-            f"tensor {name!r}: {_kind(item)} is not an array of numbers: {shown_value(error)}; pass "
-            "one of numpy (of a tensor of torch: `.detach().float().cpu().numpy()`)"
+            f"tensor {name!r}: {_kind(item)} is not an array of numbers: {shown_value(error)}; "
+            "pass a NumPy array (for a PyTorch tensor: `.detach().float().cpu().numpy()`)"
         ) from error
     _check_plain(name, array)
     if array.dtype.kind not in _TEXT_KINDS:

@@ -70,7 +70,7 @@ def pin(cores: frozenset[int]) -> None:
     missing = cores - os.sched_getaffinity(0)
     if missing:
         offered = sorted(os.sched_getaffinity(0))
-        raise SettingsError(f"cores {sorted(missing)} are not offered here; there are {offered}")
+        raise SettingsError(f"cores {sorted(missing)} are not available here; available: {offered}")
     for thread in Path("/proc/self/task").iterdir():
         os.sched_setaffinity(int(thread.name), cores)
 
@@ -98,7 +98,7 @@ def _ask_for_death_signal(number: int) -> None:
 
 def _require_parent(parent_pid: int) -> None:
     if os.getppid() != parent_pid:
-        raise SystemExit(f"the parent {parent_pid} is gone already")
+        raise SystemExit(f"the parent {parent_pid} has already ended")
 
 
 def end_with(lifeline: int, parent_pid: int) -> None:

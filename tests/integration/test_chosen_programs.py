@@ -73,7 +73,7 @@ def test_a_record_in_redis_starts_no_program(fleet, trap, builtin):
     fleet.deploy(draft_of(builtin, "m"))
     fleet.wait_served("m")
     write_record(fleet, "m", environment=str(trap.folder))
-    refusal(fleet, "m", "must not run on this worker")
+    refusal(fleet, "m", "is not allowed on this worker")
     assert not trap.was_sprung
     told = consumer.events("lane.refused")[-1]
     assert str(trap.folder) in told["reason"]
@@ -161,7 +161,7 @@ def test_an_environment_is_built_in_no_cache_that_others_may_write(fleet, tmp_pa
     cache.mkdir()
     cache.chmod(0o777)
     place = ["--store", fleet.store.root, "--cache", str(cache)]
-    assert "no cache can lie there" in run(fleet, "environment", "build", "spy", *place)
+    assert "the cache cannot be there" in run(fleet, "environment", "build", "spy", *place)
     assert not list(cache.rglob("python"))
 
 
@@ -234,7 +234,7 @@ def test_a_fleet_of_up_starts_no_program_either(trap, tmp_path, monkeypatch):
         own = [" ".join(c.cmdline()) for c in children if c.pid != facts["pids"]["server"]]
         assert not [line for line in own if "redis:" in line or "unix:" in line]
         log = tmp_path / "log"
-        until(lambda: "must not run on this worker" in log.read_text(), "noop is refused")
+        until(lambda: "is not allowed on this worker" in log.read_text(), "noop is refused")
         assert not trap.was_sprung
     finally:
         process.terminate()
@@ -249,7 +249,7 @@ def test_a_class_that_is_developed_sees_no_secret(tmp_path):
     environ = {"PATH": os.defpath, "BATCHFLEET_TENANT": "hidden", "MY_KEY": "mine"}
     (tmp_path / "named.py").write_text(f"MANIFEST = {{'environment': '{trap.folder}'}}\n" + SPY)
     command = [sys.executable, "-m", "batchfleet.ops", "dev", "--json"]
-    for name, told in (("spy.py", ""), ("named.py", "must not run on this worker")):
+    for name, told in (("spy.py", ""), ("named.py", "is not allowed on this worker")):
         with (tmp_path / "log").open("wb") as log:
             process = spawn(
                 [*command, name], cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=log

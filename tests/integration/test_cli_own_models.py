@@ -143,7 +143,7 @@ def test_a_file_beside_the_model_that_does_not_come_along_is_named_with_the_fix(
     assert "models list" not in err
     faulty.write_text("from . import helper\n" + FAULTY)
     _, err = run("models", "try", source, "--text", "abc", exit_code=1)
-    assert "no file of the version; add it with --file helper.py" in err
+    assert "not a file of the version; add it with --file helper.py" in err
     out, _ = run("models", "try", source, "--text", "abc", "--file", str(folder / "helper.py"))
     assert "0.5" in out
     optional = "try:\n    from . import absent\nexcept ImportError:\n    absent = None\n"

@@ -83,7 +83,7 @@ BAD_VERSIONS = {
                   "limits"),
     "nested": (_text(b'{"parameters":' * 5000), "must be JSON"),
     "not text": (_text(b"\xff\xfe\x00"), "must be JSON"),
-    "huge": (_huge, "over 1000000 bytes"),
+    "huge": (_huge, "more than 1000000 bytes"),
     "fifo": (_a_fifo, "not a regular file"),
     "folder": (_a_folder, "not a regular file"),
     "unreadable": (_unreadable, "Permission denied"),

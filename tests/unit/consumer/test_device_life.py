@@ -116,7 +116,7 @@ def test_it_does_not_start_for_a_parent_that_is_gone_already():
     ours, theirs = socket.socketpair()
     with ours, theirs:
         process = start(TEST_MODELS, theirs.fileno(), parent=1, stderr=subprocess.PIPE)
-        assert b"is gone already" in process.communicate(timeout=TIMEOUT_S)[1]
+        assert b"has already ended" in process.communicate(timeout=TIMEOUT_S)[1]
     assert process.returncode == 1
 
 

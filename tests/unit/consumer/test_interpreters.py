@@ -70,7 +70,7 @@ def test_a_record_chooses_no_interpreter(place, allowed):
 def test_a_manifest_chooses_no_interpreter(place, runtime):
     """X1, T18 (manifest): a folder that the store names, for a built-in runtime."""
     record = place.publish(str(place.trap.folder), runtime=runtime)
-    assert "must not run on this worker" in place.find(record)
+    assert "is not allowed on this worker" in place.find(record)
     assert not place.trap.was_sprung
 
 
@@ -106,7 +106,7 @@ def test_a_way_around_the_name_is_another_name(place):
     other = Trap(place.folder / "other", place.folder / "other-sprung")
     for name in (f"{place.trap.folder}/../other", f"{place.trap.folder}/..//environment"):
         record = place.publish(name, version=str(len(name)))
-        assert "must not run" in place.find(record, str(place.trap.folder))
+        assert "is not allowed" in place.find(record, str(place.trap.folder))
     assert not other.was_sprung
     assert not place.trap.was_sprung
 
@@ -127,7 +127,9 @@ def test_an_environment_that_others_may_write_is_not_run(place):
     elsewhere.folder.chmod(0o777)
     place.trap.python.unlink()
     place.trap.python.symlink_to(elsewhere.python)
-    assert f"every user can write to {elsewhere.folder}" in place.find(record, str(place.trap.folder))
+    assert f"every user can write to {elsewhere.folder}" in place.find(
+        record, str(place.trap.folder)
+    )
     assert not place.trap.was_sprung
 
 

@@ -168,7 +168,7 @@ def test_a_version_without_manifest_does_not_exist(store, tmp_path):
 def test_leftovers_in_the_way_of_a_version_are_named(store, weights, tmp_path):
     leftover = tmp_path / "root" / "m" / "1" / "x"
     leftover.mkdir(parents=True)
-    with pytest.raises(StoreError, match="remove it"):
+    with pytest.raises(StoreError, match="delete it"):
         publish(store, weights)
 
 
