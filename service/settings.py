@@ -163,7 +163,7 @@ class Settings:
     )
     shared_store: str = _row(
         "",
-        "path of a store to allow although other users can write to it; same as `store`",
+        "path of the store, to use it although other users can write to it",
         "consumer",
         "up",
         rule=_anything,
@@ -186,7 +186,7 @@ class Settings:
     threads: int = _row(1, "CPU threads per model operation", "consumer", "up", rule=Range(1, 1024))
     device_processes: int = _row(
         4,
-        "maximum number of separate device processes for versions that crashed the shared one",
+        "maximum number of separate processes for versions that crashed the shared one",
         "consumer",
         "up",
         rule=Range(1, 64),
@@ -232,7 +232,7 @@ class Settings:
     beat_ms: int = _row(1000, "heartbeat interval of a worker", "consumer", "up", rule=_duration)
     refresh_ms: int = _row(
         1000,
-        "interval at which routers and workers read the deploy records",
+        "interval at which routers and workers check for deployments and limits",
         "router",
         "consumer",
         "up",
@@ -250,7 +250,7 @@ class Settings:
     )
     no_worker_ms: int = _row(
         10_000,
-        "answer no_worker if no worker has the version ready or loading for this long",
+        "fail requests whose version no worker has ready or loading for this long",
         "router",
         "up",
         rule=_duration,

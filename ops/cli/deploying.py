@@ -48,8 +48,9 @@ class DeployGroup(click.Group):
 def deploy() -> None:
     """Put a model version in service.
 
-    Without VERSION, deploy the newest version in the store. It becomes the stable version: the one
-    that runs requests that name no version. Deploying the same version again is safe.
+    Without VERSION, deploy the newest version in the store. From then on,
+    it serves all requests that name no version (it is the stable version). Deploying the same
+    version again is safe.
     `batchfleet deploy MODEL --help` lists the options.
     """
 
@@ -63,7 +64,7 @@ def deploy() -> None:
     default=_WAIT_S,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait for a ready worker and for all programs to follow; 0 = do not wait.",
+    help="How long to wait for a worker to be ready, and for all to follow; 0 = do not wait.",
 )
 @with_settings("redis_url", "namespace", "tenant", "store", *LOGS)
 @json_option
@@ -73,7 +74,7 @@ def deploy() -> None:
     "batchfleet deploy minilm/2 --wait 120",
 )
 def deploy_one(loaded: Loaded, *, name: str, wait_s: float, as_json: bool) -> None:
-    """Put a model version in service for one tenant.
+    """Put a model version in service, and open the model to a tenant (--tenant).
 
     Without VERSION, deploy the newest version in the store. The command waits until a worker is
     ready to serve it (--wait). If all workers refuse it, their reasons are printed and the exit

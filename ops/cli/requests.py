@@ -62,7 +62,9 @@ def request_options(command: Command) -> Command:
             "{name: array}, or a list of tensors (docs/protocol.md); - reads stdin.",
         ),
         click.option(
-            "--id", "id", help="Id of the request. If it is in use, wait for that request instead."
+            "--id",
+            "id",
+            help="Id of the request. If a request has this id, wait for its reply instead.",
         ),
         click.option("--version", "version", help="Version to run; default: the deployed one."),
         click.option(
@@ -79,9 +81,14 @@ def request_options(command: Command) -> Command:
             "--timeout",
             type=_TIMEOUT,
             metavar="SECONDS",
-            help="Deadline, from now; default: the model's timeout_ms.",
+            help="Time until the deadline; default: the model's timeout_ms.",
         ),
-        click.option("--delay", type=_DELAY, metavar="SECONDS", help="Run no earlier than this."),
+        click.option(
+            "--delay",
+            type=_DELAY,
+            metavar="SECONDS",
+            help="Wait this long before running; the timeout begins then.",
+        ),
         click.option("--retries", type=_RETRIES, help="Maximum number of retries after a failure."),
         click.option("--meta", help="Text that is returned with the reply."),
     )
