@@ -183,7 +183,7 @@ class AsyncClient:
             self._waiter.forget(wait)
 
     def _abandon(self, model: str, request_id: str) -> None:
-        """Cancel a request that no caller waits for any more, so that it does not run for nothing."""
+        """Cancel a request that no caller waits for any more, so that it does not run in vain."""
         with suppress(ServerError):  # then it runs for nothing
             self._executor.post(
                 self._ingress(model).pack_cancel(request_id),
