@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..broker import fleet
-from ..consumer.context import Devices
-from ..consumer.device_command import device_command
-from ..consumer.device_environment import device_environment
-from ..consumer.link import DeviceLink
+from ..consumer.link.device_command import device_command
+from ..consumer.link.device_environment import device_environment
+from ..consumer.link.link import DeviceLink
 from ..consumer.program import ConsumerProgram
+from ..consumer.worker.context import Devices
 from ..models.cache import default_cache
 from ..models.drafting import Wishes, draft_of_file
 from ..models.environment_rule import LOCKED

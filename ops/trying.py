@@ -12,9 +12,9 @@ from typing import Any
 import orjson
 
 from ..consumer.device.trial import EXIT_INTERRUPTED, Job, Trial, record_of
-from ..consumer.device_command import module_command
-from ..consumer.device_environment import device_environment
-from ..consumer.link import log_stream
+from ..consumer.link.device_command import module_command
+from ..consumer.link.device_environment import device_environment
+from ..consumer.link.link import log_stream
 from ..models.cache import default_cache, find_cache
 from ..models.drafting import Wishes, draft_of_file
 from ..models.environment_rule import EnvironmentRule

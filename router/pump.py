@@ -6,12 +6,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 
 from ..broker import claiming, fleet, requests
-from ..broker.errors import (
-    NoGroupError,
-    OverlongAnswerError,
-    StaleRecordError,
-    UnusableKeyError,
-)
+from ..broker.errors import NoGroupError, OverlongAnswerError, StaleRecordError, UnusableKeyError
 from ..broker.interface import Executor
 from ..broker.requests import Accepted, AcceptItem, Entry
 from ..service.fault_points import FaultPoints

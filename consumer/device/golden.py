@@ -11,7 +11,7 @@ from ...models.manifest import Golden
 from ...wire.codec import JSON, decode_body
 from ...wire.errors import StoreError
 from ...wire.tensors import Column, decode_columns
-from ..protocol import Item
+from ..link.protocol import Item
 from .answering import encode_answer
 from .lanes import Lane, take_all
 from .preparing import prepare

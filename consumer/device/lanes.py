@@ -11,7 +11,7 @@ from ...models.model import Model
 from ...wire.deployment import TensorSpec, VersionRecord
 from ...wire.errors import ProtocolError, RequestError
 from ...wire.tensors import DATATYPES
-from ..protocol import Failure, PreparedItem, RowHandle
+from ..link.protocol import Failure, PreparedItem, RowHandle
 from .faults import FaultLog, failure_of
 from .inputs import Inputs
 from .memory import MemoryLimit

@@ -14,7 +14,7 @@ from ...models.stacking import check_padding
 from ...service.clock import Clock
 from ...wire.deployment import VersionRecord
 from ...wire.errors import StoreError
-from ..protocol import Load, Ready
+from ..link.protocol import Load, Ready
 from .faults import FaultLog, is_failure, said, sound
 from .golden import check_golden
 from .host import pin, read_place, resident_bytes

@@ -16,7 +16,7 @@ from ...models.store import Store
 from ...service.ownership import foreign_hand
 from ...wire.deployment import VersionRecord
 from ...wire.errors import StoreError
-from ..protocol import Load
+from ..link.protocol import Load
 from .loading import Opener, OpeningOptions, VersionFiles
 
 

@@ -14,14 +14,8 @@ from ...wire.errors import ErrorKind, RequestError
 from ...wire.names import shown
 from ...wire.tensors import check_columns, count_rows, decode_columns
 from ...wire.texts import kind_name, text_of
-from ..protocol import Failure, Item
-from .faults import (
-    failure_of,
-    merge_row_errors,
-    model_error,
-    preprocess_error,
-    request_error,
-)
+from ..link.protocol import Failure, Item
+from .faults import failure_of, merge_row_errors, model_error, preprocess_error, request_error
 from .inputs import Inputs, RequestInputs
 from .keeping import kept
 from .lanes import NOT_AT_HAND, NOT_TAKEN, Lane, OpenRequest

@@ -19,8 +19,8 @@ from ...service.clock import Clock
 from ...service.lifecycle import guarded_thread
 from ...wire.deployment import VersionRecord
 from ...wire.errors import ProtocolError, RequestError
-from ..frames import FrameChannel
-from ..protocol import (
+from ..link.frames import FrameChannel
+from ..link.protocol import (
     PROTOCOL_VERSION,
     Adjust,
     Answer,

@@ -11,14 +11,7 @@ from ...models.model import PredictContext
 from ...models.stacking import stack_rows
 from ...wire.errors import ErrorKind, RequestError
 from ...wire.texts import kind_name
-from .faults import (
-    is_failure,
-    is_memory_error,
-    model_error,
-    pass_on_leaving,
-    request_error,
-    sound,
-)
+from .faults import is_failure, is_memory_error, model_error, pass_on_leaving, request_error, sound
 from .keeping import kept
 from .lanes import NOT_AT_HAND, Lane, RowInHand
 from .preparing import value_again

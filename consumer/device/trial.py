@@ -27,7 +27,7 @@ from ...wire.codec import JSON, MSGPACK, decode_body
 from ...wire.deployment import VersionRecord
 from ...wire.errors import ErrorKind, RequestError
 from ...wire.texts import kind_name, safe_text
-from ..protocol import Item, Load
+from ..link.protocol import Item, Load
 from .answering import encode_answer
 from .faults import ModelLeftError, failure_of, is_failure, merge_row_errors, request_error
 from .host import make_prints_safe, own_log_descriptor

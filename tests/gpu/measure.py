@@ -20,7 +20,7 @@ from batchfleet.consumer.device.loading import OpeningOptions, load_lane
 from batchfleet.consumer.device.opening import store_opener
 from batchfleet.consumer.device.preparing import prepare_inputs
 from batchfleet.consumer.device.running import batch_of, outputs_of
-from batchfleet.consumer.protocol import Load
+from batchfleet.consumer.link.protocol import Load
 from batchfleet.models.store import Store
 from batchfleet.ops.cli.connecting import connected
 from batchfleet.ops.deployment import deploy

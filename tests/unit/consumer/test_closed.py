@@ -6,7 +6,7 @@ from support.loops import Watch
 
 from batchfleet.broker.memory.executors import MemoryBroker
 from batchfleet.broker.memory.server import MemoryServer
-from batchfleet.consumer.closed import ClosedWatch
+from batchfleet.consumer.worker.cancelled import ClosedWatch
 from batchfleet.service.steps import Steps
 
 

@@ -12,7 +12,7 @@ from batchfleet.consumer.device.lanes import take_all
 from batchfleet.consumer.device.preparing import prepare
 from batchfleet.consumer.device.running import batch_of, run_batch
 from batchfleet.consumer.device.warming import warm_up
-from batchfleet.consumer.protocol import Item
+from batchfleet.consumer.link.protocol import Item
 from batchfleet.models.manifest import Golden
 from batchfleet.models.model import Model, Prepared, Row
 from batchfleet.service.clock import ManualClock

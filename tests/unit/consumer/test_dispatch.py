@@ -2,10 +2,10 @@
 
 import pytest
 
-from batchfleet.consumer.cost import CostCurve
-from batchfleet.consumer.dispatch import prepare_messages, waiting_rows
-from batchfleet.consumer.held import Held, Lane, Placement
-from batchfleet.consumer.protocol import Fetch, Prepare
+from batchfleet.consumer.batching.cost import CostCurve
+from batchfleet.consumer.batching.dispatch import prepare_messages, waiting_rows
+from batchfleet.consumer.batching.state import Held, Lane, Placement
+from batchfleet.consumer.link.protocol import Fetch, Prepare
 from batchfleet.wire.deployment import VersionRecord
 from batchfleet.wire.work import WorkEntry
 

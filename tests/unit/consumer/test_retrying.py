@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from batchfleet.consumer.held import Ended, Held, Lane, Placement
-from batchfleet.consumer.protocol import Answer, Failure
-from batchfleet.consumer.retrying import final_kind, is_given_up, retry_delay_ms
+from batchfleet.consumer.batching.retrying import final_kind, is_given_up, retry_delay_ms
+from batchfleet.consumer.batching.state import Ended, Held, Lane, Placement
+from batchfleet.consumer.link.protocol import Answer, Failure
 from batchfleet.wire.deployment import VersionRecord
 from batchfleet.wire.errors import ErrorKind
 from batchfleet.wire.work import WorkEntry

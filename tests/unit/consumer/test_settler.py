@@ -6,10 +6,10 @@ from support.loops import Watch
 
 from batchfleet.broker.memory.executors import MemoryBroker
 from batchfleet.broker.memory.server import MemoryServer
-from batchfleet.consumer.context import WorkerContext
-from batchfleet.consumer.held import Ended, Held, Lane, Placement
-from batchfleet.consumer.protocol import Failure
-from batchfleet.consumer.settler import Settler
+from batchfleet.consumer.batching.state import Ended, Held, Lane, Placement
+from batchfleet.consumer.link.protocol import Failure
+from batchfleet.consumer.worker.context import WorkerContext
+from batchfleet.consumer.worker.finisher import Settler
 from batchfleet.service.events import Events
 from batchfleet.service.settings import Settings
 from batchfleet.wire.errors import ErrorKind

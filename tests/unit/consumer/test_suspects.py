@@ -1,7 +1,7 @@
 """Suspects go into the device process group by group, so that a culprit is known by being alone."""
 
-from batchfleet.consumer.held import Held, Lane, Placement
-from batchfleet.consumer.suspects import Suspects
+from batchfleet.consumer.batching.state import Held, Lane, Placement
+from batchfleet.consumer.batching.suspects import Suspects
 from batchfleet.wire.deployment import VersionRecord
 
 FIRST, SECOND = (Lane(at, "m", VersionRecord(version=str(at))) for at in (1, 2))

@@ -7,14 +7,14 @@ the intake thread has a connection of its own and holds no lock while it reads.
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
-from ..broker import requests
-from ..broker.interface import Executor
-from ..wire.errors import ErrorBody, ErrorKind
-from ..wire.keys import ModelKeys
-from ..wire.references import BLOB
-from ..wire.work import WorkEntry
-from .held import Held, Placement
-from .protocol import Failure
+from ...broker import requests
+from ...broker.interface import Executor
+from ...wire.errors import ErrorBody, ErrorKind
+from ...wire.keys import ModelKeys
+from ...wire.references import BLOB
+from ...wire.work import WorkEntry
+from ..batching.state import Held, Placement
+from ..link.protocol import Failure
 
 T = TypeVar("T")
 Placed = tuple[Placement, WorkEntry]

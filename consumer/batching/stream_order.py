@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from ..broker import fleet
-from ..wire.deployment import VersionRecord
-from ..wire.keys import ModelKeys
+from ...broker import fleet
+from ...wire.deployment import VersionRecord
+from ...wire.keys import ModelKeys
 from .batcher import level_of
-from .held import Placement
+from .state import Placement
 
 # A stream whose head is this many times the age cap old is read as if it were of high priority.
 _PATIENCE = 4

@@ -4,18 +4,18 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Protocol
 
-from ..broker import later, requests
-from ..broker.commands import Command
-from ..broker.errors import UnusableKeyError
-from ..broker.interface import Executor
-from ..broker.later import Retried
-from ..broker.requests import Finished
-from ..wire.errors import ServerError
-from ..wire.keys import ModelKeys
+from ...broker import later, requests
+from ...broker.commands import Command
+from ...broker.errors import UnusableKeyError
+from ...broker.interface import Executor
+from ...broker.later import Retried
+from ...broker.requests import Finished
+from ...wire.errors import ServerError
+from ...wire.keys import ModelKeys
+from ..batching.finish_items import finish_item
+from ..batching.retrying import retry_delay_ms
+from ..batching.state import Ended
 from .context import WorkerContext
-from .held import Ended
-from .retrying import retry_delay_ms
-from .settling import finish_item
 
 
 class Teller(Protocol):

@@ -9,16 +9,16 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..models.agreement import disagreement
-from ..models.cache import default_cache
-from ..models.environment_rule import EnvironmentRule
-from ..models.environments import python_of
-from ..models.store import Store
-from ..service.settings import Settings
-from ..wire.deployment import VersionRecord
-from ..wire.errors import StoreError
-from ..wire.texts import safe_text
-from .device_command import probe_command
+from ...models.agreement import disagreement
+from ...models.cache import default_cache
+from ...models.environment_rule import EnvironmentRule
+from ...models.environments import python_of
+from ...models.store import Store
+from ...service.settings import Settings
+from ...wire.deployment import VersionRecord
+from ...wire.errors import StoreError
+from ...wire.texts import safe_text
+from ..link.device_command import probe_command
 
 _PROBE_TIMEOUT_S = 20.0
 _REASON_CHARACTERS_MAX = 300

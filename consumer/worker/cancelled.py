@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Protocol
 
-from ..broker import requests
-from ..broker.interface import Executor
-from ..service.steps import Steps
-from ..wire.keys import ModelKeys
+from ...broker import requests
+from ...broker.interface import Executor
+from ...service.steps import Steps
+from ...wire.keys import ModelKeys
 
 # Most requests are over before anybody would look.
 _LOOK_MS = 250.0

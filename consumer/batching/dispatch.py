@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
+from ..link.protocol import Fetch, Item, Message, Prepare
 from .batcher import WaitingRow
-from .held import Held, Lane
-from .protocol import Fetch, Item, Message, Prepare
+from .state import Held, Lane
 
 # Preprocessing this cheap is done on the device thread, together with the run.
 _CHEAP_PREPROCESS_MS = 0.2

@@ -2,8 +2,8 @@
 
 from random import Random
 
-from ..wire.errors import ErrorKind, kind_of
-from .held import Ended
+from ...wire.errors import ErrorKind, kind_of
+from .state import Ended
 
 # What may pass: not what is the caller's fault, and not what ended a device process alone.
 _RETRIED = frozenset(

@@ -1,6 +1,6 @@
 """The nouns of a worker: requests in its hands, the lanes they run in, the batch on the device.
 
-All of these are owned by `consumer/core.py` and change under its lock only.
+All of these are owned by `consumer/batching/core.py` and change under its lock only.
 """
 
 from collections import deque
@@ -10,12 +10,12 @@ from enum import Enum
 from math import inf
 from typing import NamedTuple
 
-from ..wire.deployment import VersionRecord
-from ..wire.references import BLOB
-from ..wire.work import WorkEntry
+from ...wire.deployment import VersionRecord
+from ...wire.references import BLOB
+from ...wire.work import WorkEntry
+from ..link.protocol import Answer, Done, Failure
 from .batcher import ArrivalRate, WaitingRow
 from .cost import CostCurve
-from .protocol import Answer, Done, Failure
 
 
 class Phase(Enum):

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 
-from ..broker import fleet
-from ..broker.fleet import UNDEPLOYED_MARK_MS
-from ..broker.interface import Executor
-from ..service.events import Events
-from ..service.settings import Settings
-from ..service.steps import Steps, settled
-from ..wire.deployment import Deployment
-from ..wire.errors import SettingsError
-from ..wire.keys import ModelKeys
+from ...broker import fleet
+from ...broker.fleet import UNDEPLOYED_MARK_MS
+from ...broker.interface import Executor
+from ...service.events import Events
+from ...service.settings import Settings
+from ...service.steps import Steps, settled
+from ...wire.deployment import Deployment
+from ...wire.errors import SettingsError
+from ...wire.keys import ModelKeys
 
 
 class DeployRecords:

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from contextlib import suppress
 
-from ..wire.errors import ProtocolError
+from ...wire.errors import ProtocolError
 from .protocol import FRAME_BYTES_MAX, Message, decode, encode
 
 _LENGTH = struct.Struct("<I")

@@ -1,12 +1,12 @@
 """Suspects: requests that were inside a device process when it was lost.
 
 They run again with nothing else in the process, group after group, so that what is no culprit comes
-through and the culprit is known by being alone. Owned by `consumer/core.py`, under its lock.
+through and the culprit is known by being alone. Owned by `core.py`, under its lock.
 """
 
 from collections import deque
 
-from .held import Held
+from .state import Held
 
 
 class Suspects:

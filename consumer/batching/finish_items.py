@@ -5,12 +5,12 @@ This is done for every request, so what is built here is built by place and look
 
 import orjson
 
-from ..broker.requests import FinishItem
-from ..wire.errors import ErrorBody, ErrorKind, kind_of
-from ..wire.keys import ModelKeys
-from ..wire.limits import INLINE_BYTES_DEFAULT, RESEND_WINDOW_MS
-from ..wire.references import BLOB
-from ..wire.reply import (
+from ...broker.requests import FinishItem
+from ...wire.errors import ErrorBody, ErrorKind, kind_of
+from ...wire.keys import ModelKeys
+from ...wire.limits import INLINE_BYTES_DEFAULT, RESEND_WINDOW_MS
+from ...wire.references import BLOB
+from ...wire.reply import (
     Envelope,
     Receipt,
     Usage,
@@ -19,9 +19,9 @@ from ..wire.reply import (
     encode_error,
     status_of,
 )
-from ..wire.states import State
-from .held import Ended, Held
+from ...wire.states import State
 from .retrying import final_kind, is_given_up
+from .state import Ended, Held
 
 # One in so many answers leaves a line in the journal; errors always do.
 _JOURNAL_EVERY = 100

@@ -10,8 +10,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..wire.deployment import Limits
-from ..wire.keys import PRIORITIES
+from ...wire.deployment import Limits
+from ...wire.keys import PRIORITIES
 from .cost import CostCurve
 
 # A batch this close to the best real-tokens-per-millisecond counts as equally good: the curve is

@@ -6,7 +6,7 @@ at, and the only thing whose time runs.
 
 from collections import deque
 
-from .held import Lane
+from .state import Lane
 
 
 class DeviceQueue:

@@ -4,16 +4,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..broker.interface import Broker
-from ..service.clock import Clock
-from ..service.events import Events
-from ..service.fault_points import FaultPoints
-from ..service.lifecycle import MakeThread, stepped_thread
-from ..service.outage import Outage
-from ..service.settings import Settings
-from ..service.watchdog import Watchdog
-from .conduct import Conduct
-from .link import Link
+from ...broker.interface import Broker
+from ...service.clock import Clock
+from ...service.events import Events
+from ...service.fault_points import FaultPoints
+from ...service.lifecycle import MakeThread, stepped_thread
+from ...service.outage import Outage
+from ...service.settings import Settings
+from ...service.watchdog import Watchdog
+from ..batching.conduct import Conduct
+from ..link.link import Link
 
 OpenLink = Callable[[Path | None], Link]
 

@@ -10,22 +10,22 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from ..broker.commands import Command
-from ..broker.interface import Executor
-from ..wire.deployment import VersionRecord
-from ..wire.errors import ErrorBody, ErrorKind, ProtocolError
-from ..wire.keys import ModelKeys
-from ..wire.work import WorkEntry
+from ...broker.commands import Command
+from ...broker.interface import Executor
+from ...wire.deployment import VersionRecord
+from ...wire.errors import ErrorBody, ErrorKind, ProtocolError
+from ...wire.keys import ModelKeys
+from ...wire.work import WorkEntry
+from ..batching.conduct import Loss
+from ..batching.core import Core
+from ..batching.state import Ended, Held, Lane, Placement, RecoveredEntry
+from ..link.frames import ChannelClosedError
+from ..link.link import Link
+from ..link.protocol import Adjust, Load, Message, Stop, Unload
 from .blobs import Placed, failures_of
-from .conduct import Loss
 from .context import WorkerContext
-from .core import Core
-from .frames import ChannelClosedError
-from .held import Ended, Held, Lane, Placement, RecoveredEntry
+from .finisher import Settler
 from .lane_news import LaneNews
-from .link import Link
-from .protocol import Adjust, Load, Message, Stop, Unload
-from .settler import Settler
 from .unit_key import UnitKey
 
 _DEVICE_BACK_OFF_S = (0.1, 10.0)

@@ -6,9 +6,9 @@ Outlives a worker. Every time is an argument; whoever calls holds the worker's l
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..models.agreement import AS_IN_MANIFEST
-from ..wire.deployment import VersionRecord
-from .held import Lane
+from ...models.agreement import AS_IN_MANIFEST
+from ...wire.deployment import VersionRecord
+from .state import Lane
 
 _APART_AFTER = 2
 _REMEMBERED_MS = 600_000.0

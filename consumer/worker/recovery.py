@@ -9,21 +9,21 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
-from ..broker import fleet, requests
-from ..broker.commands import Command
-from ..broker.errors import FencedError, StaleRecordError
-from ..broker.interface import Executor
-from ..broker.requests import Recovered
-from ..service.steps import Steps, settled
-from ..wire.deployment import Deployment, Stamp
-from ..wire.errors import ErrorBody, ServerError
-from ..wire.keys import ModelKeys
-from ..wire.liveness import LivenessWatch
-from ..wire.work import parse_work
+from ...broker import fleet, requests
+from ...broker.commands import Command
+from ...broker.errors import FencedError, StaleRecordError
+from ...broker.interface import Executor
+from ...broker.requests import Recovered
+from ...service.steps import Steps, settled
+from ...wire.deployment import Deployment, Stamp
+from ...wire.errors import ErrorBody, ServerError
+from ...wire.keys import ModelKeys
+from ...wire.liveness import LivenessWatch
+from ...wire.work import parse_work
+from ..batching.state import Lane, RecoveredEntry
+from ..batching.stream_order import placement_of
 from .blobs import Placed, in_portions, lies_in_blob, read_blobs
 from .context import WorkerContext
-from .held import Lane, RecoveredEntry
-from .stream_order import placement_of
 
 # Looks at the beats that lie further apart than this count as an interruption.
 _CONTACT_BEATS = 2.0

@@ -7,7 +7,7 @@ the load is timed.
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from .held import Held, Lane, Phase, RunningBatch
+from .state import Held, Lane, Phase, RunningBatch
 
 
 class Overrun(NamedTuple):

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from ..service.events import Events
-from .held import Lane
-from .protocol import Message, Ready
+from ...service.events import Events
+from ..batching.state import Lane
+from ..link.protocol import Message, Ready
 
 
 class LaneNews:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from ..wire.errors import ProtocolError
+from ...wire.errors import ProtocolError
 
 PROTOCOL_VERSION = 2
 FRAME_BYTES_MAX = 512 * 1024 * 1024

@@ -11,20 +11,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..broker import fleet, requests
-from ..broker.commands import Command
-from ..broker.errors import FencedError, NoGroupError, StaleRecordError, UnusableKeyError
-from ..broker.interface import Executor
-from ..broker.requests import Entry
-from ..service.fault_points import FaultPoints
-from ..service.watchdog import Loop
-from ..wire.deployment import Stamp, VersionRecord
-from ..wire.errors import ErrorBody, ServerError
-from ..wire.keys import ModelKeys
-from ..wire.work import WorkEntry, parse_work
+from ...broker import fleet, requests
+from ...broker.commands import Command
+from ...broker.errors import FencedError, NoGroupError, StaleRecordError, UnusableKeyError
+from ...broker.interface import Executor
+from ...broker.requests import Entry
+from ...service.fault_points import FaultPoints
+from ...service.watchdog import Loop
+from ...wire.deployment import Stamp, VersionRecord
+from ...wire.errors import ErrorBody, ServerError
+from ...wire.keys import ModelKeys
+from ...wire.work import WorkEntry, parse_work
+from ..batching.state import Lane, Placement
+from ..batching.stream_order import StreamOrder, placement_of
 from .blobs import Placed, in_portions, lies_in_blob, read_blobs
-from .held import Lane, Placement
-from .stream_order import StreamOrder, placement_of
 
 BELL_TIMEOUT_S = 1.0
 # A version that is full now may have room before the others' bells ring.

@@ -8,8 +8,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from ..service.descendants import MARK, ProcessEnd, ProcessTree
-from ..service.lifecycle import spawn
+from ...service.descendants import MARK, ProcessEnd, ProcessTree
+from ...service.lifecycle import spawn
 from .device_environment import device_environment
 from .frames import ChannelClosedError, FrameChannel
 from .protocol import EXIT_MODEL_LEFT, Message

@@ -11,19 +11,19 @@ from enum import Enum
 from itertools import count
 from pathlib import Path
 
-from ..broker import fleet
-from ..broker.commands import Command
-from ..broker.interface import COMMAND_TIMEOUT_S, Executor, blocking_timeout_s
-from ..service.watchdog import PROMPT, Pace
-from ..wire.deployment import Deployment, Stamp, VersionRecord
-from ..wire.errors import ErrorBody, ServerError
-from ..wire.keys import ModelKeys
-from ..wire.work import WorkEntry
+from ...broker import fleet
+from ...broker.commands import Command
+from ...broker.interface import COMMAND_TIMEOUT_S, Executor, blocking_timeout_s
+from ...service.watchdog import PROMPT, Pace
+from ...wire.deployment import Deployment, Stamp, VersionRecord
+from ...wire.errors import ErrorBody, ServerError
+from ...wire.keys import ModelKeys
+from ...wire.work import WorkEntry
+from ..batching.state import Lane, Placement, RecoveredEntry
 from .blobs import Placed
 from .context import WorkerContext
 from .device_unit import JOIN_S, DeviceUnit
-from .heart import Heart
-from .held import Lane, Placement, RecoveredEntry
+from .heartbeat import Heart
 from .intake import BELL_TIMEOUT_S, Intake, Offer
 from .unit_key import CROWD, UnitKey
 

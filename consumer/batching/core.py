@@ -8,23 +8,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 
-from ..wire.deployment import VersionRecord
-from ..wire.errors import ErrorKind
-from ..wire.keys import member
-from ..wire.work import WorkEntry
-from . import dispatch
-from .batcher import Company, WaitingRow, choose_batch, linger_ms
-from .cost import CostCurve
-from .device_queue import DeviceQueue
-from .held import Ended, Held, Lane, Phase, Placement, RecoveredEntry, RunningBatch
-from .overrun import (
-    Overrun,
-    overrun_beside,
-    overrun_of_batch,
-    overrun_of_load,
-    overrun_of_one,
-)
-from .protocol import (
+from ...wire.deployment import VersionRecord
+from ...wire.errors import ErrorKind
+from ...wire.keys import member
+from ...wire.work import WorkEntry
+from ..link.protocol import (
     Answer,
     Answers,
     Done,
@@ -40,6 +28,12 @@ from .protocol import (
     Refused,
     Run,
 )
+from . import dispatch
+from .batcher import Company, WaitingRow, choose_batch, linger_ms
+from .cost import CostCurve
+from .device_queue import DeviceQueue
+from .overrun import Overrun, overrun_beside, overrun_of_batch, overrun_of_load, overrun_of_one
+from .state import Ended, Held, Lane, Phase, Placement, RecoveredEntry, RunningBatch
 from .suspects import Suspects
 
 # Bytes sent to the device process and not prepared yet; beyond it, the rest waits here.

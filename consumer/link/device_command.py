@@ -4,13 +4,13 @@ import os
 import sys
 from pathlib import Path
 
-from ..models.cache import find_cache
-from ..service.settings import Settings
+from ...models.cache import find_cache
+from ...service.settings import Settings
 
 _NAME = "batchfleet"
 _PROGRAM = "consumer.device"
-_PACKAGE = Path(__file__).resolve().parents[1]
-_BOOTSTRAP = Path(__file__).with_name("device") / "bootstrap.py"
+_PACKAGE = Path(__file__).resolve().parents[2]
+_BOOTSTRAP = Path(__file__).parents[1] / "device" / "bootstrap.py"
 
 
 def device_command(

@@ -4,13 +4,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from ..broker import fleet
-from ..broker.errors import UnusableKeyError
-from ..broker.interface import COMMAND_TIMEOUT_S, Executor
-from ..service.back_off import LONGEST_S, BackOff
-from ..service.watchdog import Pace
-from ..wire.errors import Remedy, ServerError
-from ..wire.keys import ModelKeys
+from ...broker import fleet
+from ...broker.errors import UnusableKeyError
+from ...broker.interface import COMMAND_TIMEOUT_S, Executor
+from ...service.back_off import LONGEST_S, BackOff
+from ...service.watchdog import Pace
+from ...wire.errors import Remedy, ServerError
+from ...wire.keys import ModelKeys
 from .context import WorkerContext
 
 Announcement = Mapping[str, str]
