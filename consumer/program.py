@@ -32,7 +32,7 @@ from .batching.state import Lane
 from .link.device_command import device_command
 from .link.device_environment import device_environment
 from .link.link import DeviceLink
-from .worker.cancelled import ClosedWatch
+from .worker.cancelled import CancelWatch
 from .worker.context import Devices, WorkerContext
 from .worker.interpreters import Interpreters
 from .worker.records import DeployRecords
@@ -120,7 +120,7 @@ class Keeper:
         self._steps = Steps(self._context.outage)
         self._records = DeployRecords(self._context.settings, self._context.events, self._steps)
         self._recovery = Recovery(worker, self._executor, self._context)
-        self._closed = ClosedWatch(
+        self._closed = CancelWatch(
             worker, self._executor, self._context.settings.namespace, self._steps
         )
         self._next_refresh_ms = 0.0

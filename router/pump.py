@@ -54,7 +54,7 @@ class PumpDesk:
     faults: FaultPoints
 
 
-class PumpStep:
+class Admitter:
     """One pass of the pump over entries that were read. Owns nothing but its connection.
 
     Args:
@@ -265,7 +265,7 @@ class Pump:
     def __init__(
         self,
         reader: Executor,
-        step: PumpStep,
+        step: Admitter,
         keys: ModelKeys,
         router: str,
         tenants: Sequence[str],

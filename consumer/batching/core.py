@@ -33,7 +33,7 @@ from .batcher import Company, WaitingRow, choose_batch, linger_ms
 from .cost import CostCurve
 from .device_queue import DeviceQueue
 from .overrun import Overrun, overrun_beside, overrun_of_batch, overrun_of_load, overrun_of_one
-from .state import Ended, Held, Lane, Phase, Placement, RecoveredEntry, RunningBatch
+from .state import EndedRequest, HeldRequest, Lane, Phase, Placement, RecoveredEntry, RunningBatch
 from .suspects import Suspects
 
 # Bytes sent to the device process and not prepared yet; beyond it, the rest waits here.
@@ -53,8 +53,8 @@ class Core:
     def __init__(self, batches: Iterator[int] | None = None) -> None:
         """`batches` gives the numbers of batches; cores of one worker share it."""
         self.lanes: dict[int, Lane] = {}
-        self.held: dict[int, Held] = {}
-        self.ended: dict[int, Held] = {}  # not settled yet
+        self.held: dict[int, HeldRequest] = {}
+        self.ended: dict[int, HeldRequest] = {}  # not settled yet
         self.held_bytes = 0
         self.running: RunningBatch | None = None
         self.device_up = False
@@ -84,7 +84,7 @@ class Core:
         """A lane was sent to be loaded."""
         self.queue.add(lane, now_ms)
 
-    def remove_lane(self, number: int) -> list[Held]:
+    def remove_lane(self, number: int) -> list[HeldRequest]:
         """Forget a lane; returns what it still held, which its owner hands back."""
         lane = self.lanes.pop(number)
         left = [held for held in self.held.values() if held.lane is lane]
@@ -92,7 +92,7 @@ class Core:
             self._forget(held)
         return left
 
-    def hand_on(self, number: int) -> list[tuple[Held, bool]]:
+    def hand_on(self, number: int) -> list[tuple[HeldRequest, bool]]:
         """Forget a lane that goes on in another core; returns what it held.
 
         With each request, whether it is a suspect. The device process must be gone.
@@ -102,7 +102,7 @@ class Core:
         self.remove_lane(number)
         return suspected
 
-    def take_on(self, lane: Lane, handed: Iterable[tuple[Held, bool]]) -> None:
+    def take_on(self, lane: Lane, handed: Iterable[tuple[HeldRequest, bool]]) -> None:
         """Hold in a new lane what the one that it takes the place of held."""
         for held, is_suspect in handed:
             held.number, held.lane = self._next_request, lane
@@ -115,7 +115,7 @@ class Core:
             else:
                 lane.waiting.append(held)
 
-    def forget_settled(self, settled: Iterable[Held]) -> None:
+    def forget_settled(self, settled: Iterable[HeldRequest]) -> None:
         """These requests' entries are over in the server."""
         for held in settled:
             self.ended.pop(held.number, None)
@@ -147,7 +147,7 @@ class Core:
         entries: Sequence[tuple[Placement, WorkEntry]],
         now_ms: float,
         offset_ms: float,
-    ) -> list[Held]:
+    ) -> list[HeldRequest]:
         """Hold entries that were taken; `offset_ms` turns server time to monotonic time."""
         first = self._next_request
         if not lane.busy:
@@ -159,9 +159,9 @@ class Core:
 
     def _hold(
         self, lane: Lane, placement: Placement, entry: WorkEntry, now_ms: float, offset_ms: float
-    ) -> Held:
+    ) -> HeldRequest:
         deadline_ms = entry.deadline_ms - offset_ms
-        held = Held(self._next_request, entry, lane, placement, now_ms, deadline_ms)
+        held = HeldRequest(self._next_request, entry, lane, placement, now_ms, deadline_ms)
         held.attempt = entry.attempt
         self._next_request += 1
         self.held[held.number] = held
@@ -171,7 +171,7 @@ class Core:
 
     def take_over(
         self, lane: Lane, entries: Sequence[RecoveredEntry], now_ms: float, offset_ms: float
-    ) -> list[Ended]:
+    ) -> list[EndedRequest]:
         """Hold entries of a lost worker; returns those that have ended too many processes.
 
         What was inside its device process runs apart here, since it may be what killed it; alone
@@ -290,7 +290,7 @@ class Core:
         self,
         lane: Lane,
         rows: tuple[WaitingRow, ...],
-        requests: Sequence[Held],
+        requests: Sequence[HeldRequest],
         now_ms: float,
         release: str,
     ) -> RunningBatch:
@@ -309,7 +309,7 @@ class Core:
             cheap = self.running is not None and dispatch.is_cheap(lane)
             if not lane.ready or not lane.waiting or cheap:
                 continue
-            requests: list[Held] = []
+            requests: list[HeldRequest] = []
             credit = self._in_credit
             while lane.waiting and credit < _CREDIT_BYTES:
                 held = lane.waiting.popleft()
@@ -319,11 +319,11 @@ class Core:
                 messages += self._prepare(lane, requests, now_ms)
         return messages
 
-    def _prepare(self, lane: Lane, requests: Sequence[Held], now_ms: float) -> list[Message]:
+    def _prepare(self, lane: Lane, requests: Sequence[HeldRequest], now_ms: float) -> list[Message]:
         self._mark_preparing(lane, requests, now_ms)
         return dispatch.prepare_messages(lane, requests)
 
-    def _mark_preparing(self, lane: Lane, requests: Sequence[Held], now_ms: float) -> None:
+    def _mark_preparing(self, lane: Lane, requests: Sequence[HeldRequest], now_ms: float) -> None:
         if not any(lane.preparing for lane in self.lanes.values()):
             self.progress_ms = max(self.progress_ms, now_ms)
         preparing = Phase.PREPARING
@@ -336,7 +336,7 @@ class Core:
 
     # What came back.
 
-    def receive(self, message: Message, now_ms: float) -> list[Ended]:
+    def receive(self, message: Message, now_ms: float) -> list[EndedRequest]:
         """Take in a message of the device process; returns the requests that it ended."""
         if not isinstance(message, Memory):
             self.progress_ms = now_ms
@@ -384,7 +384,7 @@ class Core:
             self._learn_lengths(held, item)
             held.lane.rows.extend(dispatch.waiting_rows(held))
 
-    def _learn_lengths(self, held: Held, item: PreparedItem) -> None:
+    def _learn_lengths(self, held: HeldRequest, item: PreparedItem) -> None:
         lane = held.lane
         self._leave_preparing(held)
         held.phase = Phase.PREPARED
@@ -393,11 +393,11 @@ class Core:
         lane.weigh(held)
         lane.preprocess_ms += _SMOOTH * (held.preprocess_ms - lane.preprocess_ms)
 
-    def _leave_preparing(self, held: Held) -> None:
+    def _leave_preparing(self, held: HeldRequest) -> None:
         held.lane.preparing -= 1
         self._in_credit -= len(held.entry.inputs)
 
-    def _note_done(self, done: Done) -> list[Ended]:
+    def _note_done(self, done: Done) -> list[EndedRequest]:
         batch, self.running = self.running, None
         if batch is None or batch.number != done.batch:
             return []
@@ -414,14 +414,18 @@ class Core:
             lane.cost = lane.cost.after(len(done.rows), longest, done.predict_ms)
         return self.fail(done.failures) + self._answer(done.answers)
 
-    def _answer(self, answers: Sequence[Answer]) -> list[Ended]:
-        return [Ended(held, answer) for answer in answers if (held := self._end(answer.request))]
+    def _answer(self, answers: Sequence[Answer]) -> list[EndedRequest]:
+        return [
+            EndedRequest(held, answer) for answer in answers if (held := self._end(answer.request))
+        ]
 
-    def fail(self, failures: Sequence[Failure]) -> list[Ended]:
+    def fail(self, failures: Sequence[Failure]) -> list[EndedRequest]:
         """End requests that failed, wherever they stand."""
-        return [Ended(held, None, one) for one in failures if (held := self._end(one.request))]
+        return [
+            EndedRequest(held, None, one) for one in failures if (held := self._end(one.request))
+        ]
 
-    def _end(self, number: int) -> Held | None:
+    def _end(self, number: int) -> HeldRequest | None:
         """A request that is over and to be settled; None where it was forgotten before."""
         held = self.held.get(number)
         if held is not None:
@@ -430,7 +434,7 @@ class Core:
             held.phase = Phase.ENDED
         return held
 
-    def _forget(self, held: Held) -> None:
+    def _forget(self, held: HeldRequest) -> None:
         lane, phase = held.lane, held.phase
         del self.held[held.number]
         self.held_bytes -= len(held.entry.inputs)
@@ -448,7 +452,7 @@ class Core:
 
     # What goes wrong.
 
-    def expire(self, now_ms: float) -> tuple[list[Message], list[Ended]]:
+    def expire(self, now_ms: float) -> tuple[list[Message], list[EndedRequest]]:
         """Give up what is past its deadline and not on the device right now."""
         late = [
             held
@@ -459,8 +463,8 @@ class Core:
         return self._give_up(late, ErrorKind.DEADLINE_EXCEEDED, text)
 
     def _give_up(
-        self, some: Sequence[Held], kind: ErrorKind, text: str
-    ) -> tuple[list[Message], list[Ended]]:
+        self, some: Sequence[HeldRequest], kind: ErrorKind, text: str
+    ) -> tuple[list[Message], list[EndedRequest]]:
         dropped = [held.number for held in some if held.phase is not Phase.WAITING]
         failures = [Failure(held.number, kind.code, text, []) for held in some]
         return ([Drop(dropped)] if dropped else []), self.fail(failures)
@@ -480,7 +484,9 @@ class Core:
             and held.number not in self._on_device
         ]
 
-    def drop_closed(self, model: str, closed: Collection[str]) -> tuple[list[Message], list[Ended]]:
+    def drop_closed(
+        self, model: str, closed: Collection[str]
+    ) -> tuple[list[Message], list[EndedRequest]]:
         """Give up requests that somebody else has ended, unless they are on the device.
 
         Their failures answer nobody: the gate is shut. They end the entries.
@@ -530,7 +536,7 @@ class Core:
         """How many requests are in the device process."""
         return sum(held.is_inside for held in self.held.values())
 
-    def lose_device(self, kind: ErrorKind, message: str) -> list[Ended]:
+    def lose_device(self, kind: ErrorKind, message: str) -> list[EndedRequest]:
         """The device process is gone: whatever was inside runs again, alone.
 
         A request that was alone in it is the culprit and ends with `kind`.
@@ -543,7 +549,7 @@ class Core:
             lane.ready = False
             lane.rows = []
         culprit = self.suspects.lose()
-        ended: list[Ended] = []
+        ended: list[EndedRequest] = []
         for held in inside:
             if held.phase is Phase.PREPARING:
                 self._leave_preparing(held)

@@ -5,7 +5,7 @@ from itertools import islice
 
 from ..link.protocol import Fetch, Item, Message, Prepare
 from .batcher import WaitingRow
-from .state import Held, Lane
+from .state import HeldRequest, Lane
 
 # Preprocessing this cheap is done on the device thread, together with the run.
 _CHEAP_PREPROCESS_MS = 0.2
@@ -36,7 +36,7 @@ def is_direct(lane: Lane) -> bool:
     return is_cheap(lane) or alone
 
 
-def first_alike(lane: Lane) -> list[Held]:
+def first_alike(lane: Lane) -> list[HeldRequest]:
     """The first waiting requests that may share a batch."""
     limits = lane.record.limits
     rows_max = min(limits.max_batch_size, limits.max_batch_tokens)
@@ -53,13 +53,13 @@ def first_alike(lane: Lane) -> list[Held]:
     return chosen
 
 
-def direct_release(lane: Lane, requests: Sequence[Held]) -> str:
+def direct_release(lane: Lane, requests: Sequence[HeldRequest]) -> str:
     """Why a batch of unprepared requests ends where it does."""
     full = sum(held.entry.rows for held in requests) >= lane.record.limits.max_batch_size
     return "full" if full else "idle"
 
 
-def allowed_ms(held: Held) -> float:
+def allowed_ms(held: HeldRequest) -> float:
     """How long the device process may take to prepare a request, fetching it included."""
     allowed = held.lane.record.limits.preprocess_ms
     return 2 * allowed if held.is_elsewhere else allowed
@@ -72,7 +72,7 @@ def preparing_ms(lanes: Iterable[Lane]) -> float:
     )
 
 
-def prepare_messages(lane: Lane, requests: Sequence[Held]) -> list[Message]:
+def prepare_messages(lane: Lane, requests: Sequence[HeldRequest]) -> list[Message]:
     """What has requests preprocessed; those that lie elsewhere are fetched first."""
     here = [item_of(held) for held in requests if not held.is_elsewhere]
     elsewhere = [item_of(held) for held in requests if held.is_elsewhere]
@@ -80,7 +80,7 @@ def prepare_messages(lane: Lane, requests: Sequence[Held]) -> list[Message]:
     return [*messages, Fetch(lane.number, elsewhere)] if elsewhere else messages
 
 
-def item_of(held: Held) -> Item:
+def item_of(held: HeldRequest) -> Item:
     """A request as the device process gets it."""
     entry = held.entry
     return Item(
@@ -94,7 +94,7 @@ def item_of(held: Held) -> Item:
     )
 
 
-def waiting_rows(held: Held) -> list[WaitingRow]:
+def waiting_rows(held: HeldRequest) -> list[WaitingRow]:
     """The rows of a request, spread in rank so that a large one does not hold up the others.
 
     Each row counts as having arrived when the device could have served the rows before it, and

@@ -21,14 +21,14 @@ from ...wire.reply import (
 )
 from ...wire.states import State
 from .retrying import final_kind, is_given_up
-from .state import Ended, Held
+from .state import EndedRequest, HeldRequest
 
 # One in so many answers leaves a line in the journal; errors always do.
 _JOURNAL_EVERY = 100
 _OK = State.OK.value
 
 
-def finish_item(ended: Ended, keys: ModelKeys, worker: str, offset_ms: float) -> FinishItem:
+def finish_item(ended: EndedRequest, keys: ModelKeys, worker: str, offset_ms: float) -> FinishItem:
     """The item for `finish`. `offset_ms` is server time minus monotonic time."""
     held, answer, _ = ended
     entry, limits = held.entry, held.lane.record.limits
@@ -62,7 +62,9 @@ def finish_item(ended: Ended, keys: ModelKeys, worker: str, offset_ms: float) ->
     )
 
 
-def _answer(held: Held, outputs: bytes, keys: ModelKeys, receipt: Receipt) -> tuple[bytes, bytes]:
+def _answer(
+    held: HeldRequest, outputs: bytes, keys: ModelKeys, receipt: Receipt
+) -> tuple[bytes, bytes]:
     """The reply, and the outputs that go under a key of their own where they are too large."""
     envelope, usage = _envelope(held), _usage(held)
     if len(outputs) <= INLINE_BYTES_DEFAULT:
@@ -71,7 +73,7 @@ def _answer(held: Held, outputs: bytes, keys: ModelKeys, receipt: Receipt) -> tu
     return encode_answer_at(envelope, key, usage, receipt), outputs
 
 
-def _error_body(ended: Ended) -> ErrorBody:
+def _error_body(ended: EndedRequest) -> ErrorBody:
     failure = ended.failure
     assert failure is not None
     kind, message = final_kind(ended), failure.message
@@ -81,7 +83,7 @@ def _error_body(ended: Ended) -> ErrorBody:
     return ErrorBody(kind, message, tuple(failure.rows))
 
 
-def _envelope(held: Held) -> Envelope:
+def _envelope(held: HeldRequest) -> Envelope:
     entry, lane = held.entry, held.lane
     warnings = entry.warnings
     if held.truncated_tokens:
@@ -98,11 +100,11 @@ def _envelope(held: Held) -> Envelope:
     )
 
 
-def _usage(held: Held) -> Usage:
+def _usage(held: HeldRequest) -> Usage:
     return Usage(held.rows, sum(held.lengths), held.truncated_tokens, held.device_ms)
 
 
-def _receipt(ended: Ended, worker: str, offset_ms: float) -> Receipt:
+def _receipt(ended: EndedRequest, worker: str, offset_ms: float) -> Receipt:
     held, answer, _ = ended
     queue_ms = (held.started_ms or held.taken_ms) + offset_ms - held.entry.accepted_ms
     return Receipt(
@@ -122,7 +124,7 @@ def _receipt(ended: Ended, worker: str, offset_ms: float) -> Receipt:
     )
 
 
-def _journal_line(ended: Ended, status: str, receipt: Receipt) -> bytes:
+def _journal_line(ended: EndedRequest, status: str, receipt: Receipt) -> bytes:
     held = ended.held
     line = {
         "id": held.entry.id,

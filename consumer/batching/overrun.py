@@ -7,7 +7,7 @@ the load is timed.
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from .state import Held, Lane, Phase, RunningBatch
+from .state import HeldRequest, Lane, Phase, RunningBatch
 
 
 class Overrun(NamedTuple):
@@ -29,7 +29,7 @@ def overrun_of_batch(batch: RunningBatch, now_ms: float) -> Overrun | None:
     return Overrun("predict", batch.lane) if now_ms - batch.started_ms > allowed_ms else None
 
 
-def overrun_beside(requests: Iterable[Held], silent_ms: float) -> Overrun | None:
+def overrun_beside(requests: Iterable[HeldRequest], silent_ms: float) -> Overrun | None:
     """`preprocess` or `postprocess`, where nothing has come of one for too long."""
     for held in requests:
         limits = held.lane.record.limits
@@ -41,7 +41,7 @@ def overrun_beside(requests: Iterable[Held], silent_ms: float) -> Overrun | None
 
 
 def overrun_of_one(
-    requests: Iterable[Held], now_ms: float, on_device: Collection[int]
+    requests: Iterable[HeldRequest], now_ms: float, on_device: Collection[int]
 ) -> Overrun | None:
     """`preprocess`, where one takes too long by itself, however much comes of the others.
 

@@ -3,7 +3,7 @@
 from random import Random
 
 from ...wire.errors import ErrorKind, kind_of
-from .state import Ended
+from .state import EndedRequest
 
 # What may pass: not what is the caller's fault, and not what ended a device process alone.
 _RETRIED = frozenset(
@@ -19,7 +19,7 @@ _FIRST_MS = 500
 _LONGEST_MS = 60_000
 
 
-def retry_delay_ms(ended: Ended, now_ms: float, chance: Random) -> int | None:
+def retry_delay_ms(ended: EndedRequest, now_ms: float, chance: Random) -> int | None:
     """After which pause a request runs again; None where its failure is its answer.
 
     The pause doubles from try to try and is spread by chance. A request that could not run again
@@ -34,7 +34,7 @@ def retry_delay_ms(ended: Ended, now_ms: float, chance: Random) -> int | None:
     return delay_ms if now_ms + delay_ms < held.deadline_ms else None
 
 
-def final_kind(ended: Ended) -> ErrorKind:
+def final_kind(ended: EndedRequest) -> ErrorKind:
     """The kind of error that a failed request is answered with.
 
     One that ran again as often as its caller asked has exhausted its attempts.

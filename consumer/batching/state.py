@@ -35,7 +35,7 @@ class Placement(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class HeldRequest:
     """One request in this worker's hands. `taken_ms` and `deadline_ms` are monotonic."""
 
     number: int
@@ -108,7 +108,7 @@ class Lane:
     leaving: bool = False  # it is to go on in a device process of its own
     lineage: str = ""
     cost: CostCurve = field(default_factory=CostCurve)
-    waiting: deque[Held] = field(default_factory=deque)
+    waiting: deque[HeldRequest] = field(default_factory=deque)
     rows: list[WaitingRow] = field(default_factory=list)
     preparing: int = 0
     held_rows: int = 0
@@ -136,7 +136,7 @@ class Lane:
         """Whether anything waits to be prepared or run."""
         return bool(self.waiting or self.rows or self.preparing)
 
-    def weigh(self, held: Held) -> None:
+    def weigh(self, held: HeldRequest) -> None:
         """Count a request against room, anew where another number of rows has become known.
 
         A large request counts for half a batch at most: it must not keep others out.
@@ -159,7 +159,7 @@ class RunningBatch:
     started_ms: float
     release: str
 
-    def charge(self, done: Done, held_requests: Mapping[int, Held]) -> int:
+    def charge(self, done: Done, held_requests: Mapping[int, HeldRequest]) -> int:
         """Write down for each request what this batch cost it; returns its longest row.
 
         0 where all its requests are gone.
@@ -197,9 +197,9 @@ class RecoveredEntry(NamedTuple):
     inside: bool
 
 
-class Ended(NamedTuple):
+class EndedRequest(NamedTuple):
     """A request that is over and must be settled: an answer or a failure."""
 
-    held: Held
+    held: HeldRequest
     answer: Answer | None = None
     failure: Failure | None = None

@@ -6,16 +6,16 @@ through and the culprit is known by being alone. Owned by `core.py`, under its l
 
 from collections import deque
 
-from .state import Held
+from .state import HeldRequest
 
 
 class Suspects:
     """Groups that wait for the device process to be empty, and the one that is inside."""
 
     def __init__(self) -> None:
-        self._groups: deque[list[Held]] = deque()
-        self._together: list[Held] = []  # the last group, while it may still grow
-        self._inside: list[Held] = []
+        self._groups: deque[list[HeldRequest]] = deque()
+        self._together: list[HeldRequest] = []  # the last group, while it may still grow
+        self._inside: list[HeldRequest] = []
         self._is_alone = False
 
     def __bool__(self) -> bool:
@@ -31,12 +31,12 @@ class Suspects:
         """Whether a single request is in the device process, and was from the beginning."""
         return self._is_alone and self.is_inside
 
-    def accuse(self, held: Held) -> None:
+    def accuse(self, held: HeldRequest) -> None:
         """A request that has to run alone."""
         self._groups.append([held])
         self._together = []
 
-    def accuse_together(self, held: Held) -> None:
+    def accuse_together(self, held: HeldRequest) -> None:
         """A request that may run with others of its kind: what a lost worker had inside.
 
         A worker is ended from outside far more often than by a request. Where it was one after all,
@@ -47,7 +47,7 @@ class Suspects:
             self._groups.append(self._together)
         self._together.append(held)
 
-    def admit(self) -> list[Held]:
+    def admit(self) -> list[HeldRequest]:
         """The group that goes into the device process now; all are of one lane."""
         self._inside = self._groups.popleft()
         self._is_alone = len(self._inside) == 1
@@ -58,17 +58,17 @@ class Suspects:
         """What was sent last did not arrive: nobody inside is known to be a culprit."""
         self._is_alone = False
 
-    def lose(self) -> Held | None:
+    def lose(self) -> HeldRequest | None:
         """The device process is lost: the culprit, if one was alone inside."""
         culprit = self._inside[0] if self.is_alone else None
         self._inside = []
         return culprit
 
-    def has(self, held: Held) -> bool:
+    def has(self, held: HeldRequest) -> bool:
         """Whether a request is still to run apart, or runs so now."""
         return held in self._inside or any(held in group for group in self._groups)
 
-    def forget(self, held: Held) -> None:
+    def forget(self, held: HeldRequest) -> None:
         """A request is over."""
         if held in self._inside:
             self._inside.remove(held)

@@ -13,7 +13,7 @@ from ...wire.errors import ErrorBody, ErrorKind
 from ...wire.keys import ModelKeys
 from ...wire.references import BLOB
 from ...wire.work import WorkEntry
-from ..batching.state import Held, Placement
+from ..batching.state import HeldRequest, Placement
 from ..link.protocol import Failure
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ def read_blobs(
 
 
 def failures_of(
-    taken: Sequence[Held], refused: Sequence[tuple[Placed, ErrorBody]]
+    taken: Sequence[HeldRequest], refused: Sequence[tuple[Placed, ErrorBody]]
 ) -> list[Failure]:
     """The failures of refused entries that were taken in this order."""
     return [

@@ -27,7 +27,7 @@ class Holder(Protocol):
         """Give up what somebody else has ended."""
 
 
-class ClosedWatch:
+class CancelWatch:
     """Looks every quarter of a second, on the keeper's thread and connection."""
 
     def __init__(self, holder: Holder, executor: Executor, namespace: str, steps: Steps) -> None:

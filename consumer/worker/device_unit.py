@@ -18,7 +18,7 @@ from ...wire.keys import ModelKeys
 from ...wire.work import WorkEntry
 from ..batching.conduct import Loss
 from ..batching.core import Core
-from ..batching.state import Ended, Held, Lane, Placement, RecoveredEntry
+from ..batching.state import EndedRequest, HeldRequest, Lane, Placement, RecoveredEntry
 from ..link.frames import ChannelClosedError
 from ..link.link import Link
 from ..link.protocol import Adjust, Load, Message, Stop, Unload
@@ -72,7 +72,7 @@ class DeviceUnit:
         self.key = key
         self.core = Core(batches)
         self.link: Link | None = None
-        self.unsettled: list[Ended] = []
+        self.unsettled: list[EndedRequest] = []
         self.settling = 0  # requests that the device thread is settling right now
         self.python = python
         self.is_closed = False
@@ -120,13 +120,13 @@ class DeviceUnit:
         if self.send([self._load_message(lane)]):
             core.begin_load(lane, self._worker.now_ms())
 
-    def take_on(self, lane: Lane, handed: Sequence[tuple[Held, bool]]) -> Lane:
+    def take_on(self, lane: Lane, handed: Sequence[tuple[HeldRequest, bool]]) -> Lane:
         """A new lane in the place of one of another unit, with what that held; the lock is held."""
         new = self.open_lane(lane.model, lane.record)
         self.core.take_on(new, handed)
         return new
 
-    def hand_on(self, lane: Lane) -> list[tuple[Held, bool]]:
+    def hand_on(self, lane: Lane) -> list[tuple[HeldRequest, bool]]:
         """Forget a lane that goes on in another unit; the lock is held."""
         return self.core.hand_on(lane.number)
 
@@ -343,7 +343,7 @@ class DeviceUnit:
 
     # Settling; on the device thread.
 
-    def settle(self, ended: list[Ended]) -> None:
+    def settle(self, ended: list[EndedRequest]) -> None:
         """Write answers and failures; what the server refuses is kept and tried again."""
         with self._lock:
             batch = self.unsettled + ended
@@ -367,7 +367,7 @@ class DeviceUnit:
         if not errors:
             self._loop.worked()
 
-    def hand_over(self, ended: list[Ended]) -> None:
+    def hand_over(self, ended: list[EndedRequest]) -> None:
         """Have the device thread settle what ended elsewhere."""
         if not ended:
             return

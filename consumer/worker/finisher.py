@@ -14,7 +14,7 @@ from ...wire.errors import ServerError
 from ...wire.keys import ModelKeys
 from ..batching.finish_items import finish_item
 from ..batching.retrying import retry_delay_ms
-from ..batching.state import Ended
+from ..batching.state import EndedRequest
 from .context import WorkerContext
 
 
@@ -45,12 +45,12 @@ class Settler:
         """Close the connection."""
         self._executor.close()
 
-    def settle(self, ended: Sequence[Ended]) -> tuple[list[Ended], list[ServerError]]:
+    def settle(self, ended: Sequence[EndedRequest]) -> tuple[list[EndedRequest], list[ServerError]]:
         """Settle requests; returns those that the server would not take, and why."""
-        by_model: dict[str, list[Ended]] = {}
+        by_model: dict[str, list[EndedRequest]] = {}
         for one in ended:
             by_model.setdefault(one.held.lane.model, []).append(one)
-        left: list[Ended] = []
+        left: list[EndedRequest] = []
         errors: list[ServerError] = []
         for model, some in by_model.items():
             unsettled, error = self._settle_model(self._keys_of(model), some)
@@ -66,14 +66,14 @@ class Settler:
         return keys
 
     def _settle_model(
-        self, keys: ModelKeys, ended: Sequence[Ended]
-    ) -> tuple[list[Ended], ServerError | None]:
+        self, keys: ModelKeys, ended: Sequence[EndedRequest]
+    ) -> tuple[list[EndedRequest], ServerError | None]:
         over, again = self._divide(ended)
         left = {one.held.number: one for one in (*over, *(one for one, _ in again))}
         try:
             for settled in self._finish(keys, over):
                 del left[settled.held.number]
-            unparked: list[Ended] = []
+            unparked: list[EndedRequest] = []
             for one, delay_ms in again:
                 if self._is_parked(keys, one, delay_ms):
                     del left[one.held.number]
@@ -86,10 +86,12 @@ class Settler:
         # What is left now has a letter that could not be written: later it may.
         return list(left.values()), _letterless(keys) if left else None
 
-    def _divide(self, ended: Sequence[Ended]) -> tuple[list[Ended], list[tuple[Ended, int]]]:
+    def _divide(
+        self, ended: Sequence[EndedRequest]
+    ) -> tuple[list[EndedRequest], list[tuple[EndedRequest, int]]]:
         """What is over for good, and what runs again, with its pause."""
-        over: list[Ended] = []
-        again: list[tuple[Ended, int]] = []
+        over: list[EndedRequest] = []
+        again: list[tuple[EndedRequest, int]] = []
         now_ms = self._worker.now_ms()
         for one in ended:
             delay_ms = None
@@ -101,7 +103,7 @@ class Settler:
                 again.append((one, delay_ms))
         return over, again
 
-    def _finish(self, keys: ModelKeys, ended: Sequence[Ended]) -> Iterator[Ended]:
+    def _finish(self, keys: ModelKeys, ended: Sequence[EndedRequest]) -> Iterator[EndedRequest]:
         """Write answers; gives each request that is settled."""
         worker = self._worker
         items = [finish_item(one, keys, worker.name, worker.server_offset_ms) for one in ended]
@@ -116,7 +118,7 @@ class Settler:
                     yield one
             at += len(some)
 
-    def _is_parked(self, keys: ModelKeys, one: Ended, delay_ms: int) -> bool:
+    def _is_parked(self, keys: ModelKeys, one: EndedRequest, delay_ms: int) -> bool:
         """Have a request run again later; False where a foreign key is in the way of that."""
         held = one.held
         bell = keys.bell(held.lane.version)

@@ -18,7 +18,7 @@ Announcement = Mapping[str, str]
 _OF_ONE_MODEL = (Remedy.SET_ASIDE, Remedy.RECREATE, Remedy.REPORT)
 
 
-class Heart:
+class Heartbeat:
     """Keeps a worker among the living of each model that it serves.
 
     `announce` and `withdraw` may be called from any thread; the rest belongs to the heart's own.

@@ -23,7 +23,7 @@ from ..batching.state import Lane, Placement, RecoveredEntry
 from .blobs import Placed
 from .context import WorkerContext
 from .device_unit import JOIN_S, DeviceUnit
-from .heartbeat import Heart
+from .heartbeat import Heartbeat
 from .intake import BELL_TIMEOUT_S, Intake, Offer
 from .unit_key import CROWD, UnitKey
 
@@ -67,7 +67,7 @@ class Worker:
         self._leaving: list[DeviceUnit] = []  # the keeper's
         self._batches = count(1)  # guarded by lock
         self._fresh_until_ms = 0.0  # guarded by lock; after it nothing new is started
-        self.heart = Heart(self.connect("beat"), context, name, self.stopping, self._note_beat)
+        self.heart = Heartbeat(self.connect("beat"), context, name, self.stopping, self._note_beat)
         self._heart_thread = context.make_thread("heart", self.heart, self.fail)
 
     def connect(self, purpose: str, timeout_s: float = COMMAND_TIMEOUT_S) -> Executor:

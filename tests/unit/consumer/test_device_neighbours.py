@@ -8,7 +8,7 @@ from support.device_lane import lane_of, prepared, run_together
 
 from batchfleet.consumer.device.answering import encode_answer
 from batchfleet.consumer.device.golden import check_golden
-from batchfleet.consumer.device.lanes import take_all
+from batchfleet.consumer.device.loaded_models import take_all
 from batchfleet.consumer.device.preparing import prepare
 from batchfleet.consumer.device.running import batch_of, run_batch
 from batchfleet.consumer.device.warming import warm_up

@@ -9,14 +9,14 @@ import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from .crew import Job
+from .thread_pool import Job
 
 # The main thread is woken for work that is known to be long; for what is long against expectation
 # it comes on its own, after this time.
 _LOOK_S = 0.1
 
 
-class Turns:
+class ReceiveTurns:
     """The jobs of the device thread, and whose turn it is to receive.
 
     `receive` waits for messages, for a while only, and handles them before anybody else receives;

@@ -68,7 +68,7 @@ class FairQueue:
 Jobs = SimpleQueue[Job | None] | FairQueue
 
 
-class Crew:
+class ThreadPool:
     """A few threads with one queue.
 
     A job reports its own errors; what still escapes it is a bug or a call to `exit` by a model.

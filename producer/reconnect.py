@@ -12,7 +12,7 @@ from .errors import ClientClosedError, unwritable
 from .pauses import Pauses
 
 
-class Recovery:
+class Reconnect:
     """Waits for the server on behalf of one client."""
 
     def __init__(self, executor: AsyncExecutor) -> None:
@@ -23,7 +23,7 @@ class Recovery:
         """Have those who wait end with `ClientClosedError`."""
         self._is_closed = True
 
-    async def twice(self, send: Callable[[], Awaitable[Any]], within_s: float) -> Any:
+    async def retry_once(self, send: Callable[[], Awaitable[Any]], within_s: float) -> Any:
         """What `send` returns, tried again where the connection broke."""
         try:
             return await send()

@@ -25,7 +25,7 @@ NOT_TAKEN: Final = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
+class LoadedModel:
     """A loaded version. `device` is what the model itself was given.
 
     Whoever calls `preprocess` or `postprocess` holds the lock of that name until what came back is

@@ -10,7 +10,7 @@ _UNKNOWN_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class DrainRate:
     """Requests ended per millisecond, smoothed; a value that is replaced at each look.
 
     What other routers accept in between is not seen, so the rate is a lower bound and the advice
@@ -22,14 +22,14 @@ class Pace:
     open_requests: int = 0
     accepted: int = 0
 
-    def after(self, open_requests: int, accepted: int, now_ms: float) -> "Pace":
+    def after(self, open_requests: int, accepted: int, now_ms: float) -> "DrainRate":
         """The pace after another look: requests open now, and accepted here since the start."""
         if self.seen_ms is None or now_ms <= self.seen_ms:
-            return Pace(self.per_ms, now_ms, open_requests, accepted)
+            return DrainRate(self.per_ms, now_ms, open_requests, accepted)
         ended = self.open_requests + (accepted - self.accepted) - open_requests
         rate = max(0, ended) / (now_ms - self.seen_ms)
         smooth = self.per_ms + _SMOOTH * (rate - self.per_ms) if self.per_ms else rate
-        return Pace(smooth, now_ms, open_requests, accepted)
+        return DrainRate(smooth, now_ms, open_requests, accepted)
 
     def retry_after_ms(self, backlog: int) -> int:
         """When to come again while `backlog` requests are open."""

@@ -2,7 +2,7 @@
 
 The demo compares the fleet with it, in a process of its own so that both get the same machine:
 
-    echo '{"store": "./store", "model": "minilm", …}' | python -m batchfleet.models.runtimes.offline
+    echo '{"store": "./store", "model": "minilm", …}' | python -m batchfleet.ops.demo.baseline
 
 reads a `Job` as JSON and answers with a JSON list of texts a second, one number a run.
 """
@@ -15,12 +15,12 @@ from typing import Any
 import orjson
 import structlog
 
+from ...models.model import LoadContext, Model, PredictContext, Prepared, Row
+from ...models.runtimes import resolve
+from ...models.stacking import stack_rows
+from ...models.store import Store
 from ...service.clock import Clock, SystemClock
 from ...wire.errors import StoreError
-from ..model import LoadContext, Model, PredictContext, Prepared, Row
-from ..stacking import stack_rows
-from ..store import Store
-from . import resolve
 
 _DEVICE = "cpu"
 

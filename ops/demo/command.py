@@ -14,13 +14,13 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from ..producer.async_client import AsyncClient
-from ..service.clock import Clock
-from ..service.lifecycle import spawn
-from ..wire.errors import RequestError
-from .children import ProgramError
-from .demo_report import QUESTIONS, Finding, Served, search
-from .demo_texts import DemoText
+from ...producer.async_client import AsyncClient
+from ...service.clock import Clock
+from ...service.lifecycle import spawn
+from ...wire.errors import RequestError
+from ..children import ProgramError
+from .report import QUESTIONS, Finding, Served, search
+from .texts import DemoText
 
 MODEL = "minilm"
 IN_FLIGHT = 256
@@ -98,7 +98,7 @@ async def answer_questions(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What `models/runtimes/offline.py` needs to run the deployed version without a fleet."""
+    """What `ops/demo/baseline.py` needs to run the deployed version without a fleet."""
 
     store: str
     version: str
@@ -124,7 +124,7 @@ class Baseline:
 
 
 def _run_offline(job: bytes) -> bytes:
-    command = [sys.executable, "-P", "-m", "batchfleet.models.runtimes.offline"]
+    command = [sys.executable, "-P", "-m", "batchfleet.ops.demo.baseline"]
     process = spawn(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         printed, _ = process.communicate(job, timeout=_BASELINE_TIMEOUT_S)
