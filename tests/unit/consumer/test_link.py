@@ -171,9 +171,9 @@ def test_what_it_started_ends_with_one_that_is_killed(device, child):
 WORKER = """
 import sys
 sys.path[:0] = sys.argv[1:2]
-from batchfleet.consumer.link import DeviceLink
+from batchfleet.consumer.link.link import DeviceLink
 from support.device_process import Device, texts
-from batchfleet.consumer.protocol import PrepareRun
+from batchfleet.consumer.link.protocol import PrepareRun
 device = Device(None, DeviceLink(sys.argv[2:]))
 device.load("parent")
 item = device.item(texts("run:" + sys.stdin.readline().strip()))
