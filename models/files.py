@@ -101,7 +101,7 @@ def _listed(folder: Path) -> list[Path]:
         raise StoreError(f"cannot list {folder}: {error.strerror}") from error
 
 
-def _odd_kind(path: Path) -> str:
+def _kind_of_file(path: Path) -> str:
     if path.is_symlink():
         return f"a link that leads nowhere, to {path.readlink()}"
     return "neither a file nor a folder"
