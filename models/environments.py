@@ -21,7 +21,7 @@ from pathlib import Path
 
 import orjson
 
-from ..service.ownership import why_not_ours_within, why_not_ours
+from ..service.ownership import why_not_ours, why_not_ours_within
 from ..service.regular_files import read_regular
 from ..wire.errors import EnvironmentMissingError, StoreError
 from .cache import own_cache

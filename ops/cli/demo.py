@@ -25,8 +25,8 @@ from ..demo.command import (
     MODEL,
     NAIVE_BATCHES,
     Baseline,
-    Embedder,
     Embedded,
+    Embedder,
     answer_questions,
 )
 from ..demo.report import Baselines, Figures, Finding, figures, figures_by_bucket, summary

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from batchfleet.service.ownership import why_not_ours_within, why_not_ours
+from batchfleet.service.ownership import why_not_ours, why_not_ours_within
 
 STRANGER = 65432
 
