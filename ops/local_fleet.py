@@ -31,7 +31,7 @@ class PortInUseError(BatchfleetError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ProcessContext:
     """What a fleet gets from the process that starts it.
 
     `adopts`: the process adopts orphans and starts nothing beside the fleet, so that any other
@@ -46,7 +46,7 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pids:
+class ProcessIds:
     """Process ids of a fleet; `server` is None where the server is not ours."""
 
     server: int | None
@@ -65,7 +65,7 @@ class LocalFleet:
     signal; `stop` at the end in any case.
     """
 
-    def __init__(self, settings: Settings, port: int | None, around: Surroundings) -> None:
+    def __init__(self, settings: Settings, port: int | None, around: ProcessContext) -> None:
         self._settings = settings
         self._port = port
         self._around = around
@@ -84,10 +84,10 @@ class LocalFleet:
         return self._access or access_by(self._settings.redis_url)
 
     @property
-    def pids(self) -> Pids:
+    def pids(self) -> ProcessIds:
         """Process ids at the moment; a program that is about to be restarted has none."""
         pids = self._program_pids()
-        return Pids(
+        return ProcessIds(
             server=None if self._server is None else self._server.pid,
             router=pids[0] if pids else None,
             consumers=tuple(pid for pid in pids[1:] if pid is not None),

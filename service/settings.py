@@ -22,7 +22,7 @@ from ..wire.texts import safe_text
 from .addresses import absolute_store, masked_url, redis_url_fault
 from .code_terms import code_terms_fault, environment_terms_fault, variables_fault
 from .logs import LOG_FORMATS, LOG_LEVELS
-from .ownership import foreign_hand
+from .ownership import why_not_ours
 from .regular_files import read_regular
 from .secret_files import is_private, read_secret
 
@@ -155,11 +155,7 @@ class Settings:
         "default", "tenant (group of callers) that requests belong to", "client", "up", rule=_name
     )
     store: str = _row(
-        "./store",
-        "model store: a folder or an fsspec URL",
-        "consumer",
-        "up",
-        secret=True,
+        "./store", "model store: a folder or an fsspec URL", "consumer", "up", secret=True
     )
     shared_store: str = _row(
         "",
@@ -170,15 +166,11 @@ class Settings:
         secret=True,
     )
     models: str = _row(
-        "*",
-        "names of the deployed models to serve, e.g. 'a,ocr-*'",
-        "consumer",
-        "up",
-        rule=_patterns,
+        "*", "names of deployed models to serve, e.g. 'a,ocr-*'", "consumer", "up", rule=_patterns
     )
     device: str = _row(
         "cpu",
-        "device for the models: cpu, cpu:0-1 (cores) or cuda:0",
+        "device of the models: cpu, cpu:0-1 (cores) or cuda:0",
         "consumer",
         "up",
         rule=_device,
@@ -194,8 +186,7 @@ class Settings:
     allow_code: str = _row(
         "",
         "code that a worker may run: none, own (local files that no other user can write to), "
-        "digest:<sha256>,…, dist:<name>,… (all of an installed distribution), or any; if empty, "
-        "own for `up` and none for `consumer`",
+        "digest:<sha256>,…, dist:<name>,… (a distribution), or any; if empty, own for `up`, else none",
         "consumer",
         "up",
         rule=code_terms_fault,
@@ -224,7 +215,7 @@ class Settings:
     )
     lease_ms: int = _row(
         3000,
-        "a worker without a heartbeat for this long is declared dead",
+        "a worker without heartbeat for this long is declared dead",
         "consumer",
         "up",
         rule=_duration,
@@ -242,11 +233,7 @@ class Settings:
         20_000, "maximum time for a clean stop", "router", "consumer", "up", rule=_duration
     )
     recover_ms: int = _row(
-        1000,
-        "maximum interval between checks for dead workers",
-        "consumer",
-        "up",
-        rule=_duration,
+        1000, "maximum interval of checks for dead workers", "consumer", "up", rule=_duration
     )
     no_worker_ms: int = _row(
         10_000,
@@ -359,7 +346,7 @@ def _from_file(path: Path | None, faults: list[str]) -> dict[str, _Given]:
     if path is None:
         return {}
     # It may say whose code runs here, and where the server is.
-    if why := foreign_hand([path]):
+    if why := why_not_ours([path]):
         faults.append(f"file {path} is not read: {why}")
         return {}
     try:

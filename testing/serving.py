@@ -14,9 +14,9 @@ import orjson
 from ..broker import fleet
 from ..broker.memory.executors import MemoryBroker
 from ..broker.memory.server import MemoryServer
-from ..consumer.context import Devices
 from ..consumer.device.loading import VersionFiles
 from ..consumer.program import ConsumerProgram
+from ..consumer.worker.context import Devices
 from ..models.manifest import read_signature
 from ..models.model import Model
 from ..producer.client import Client

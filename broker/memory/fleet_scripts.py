@@ -9,15 +9,7 @@ import orjson
 
 from ..commands import Part
 from ..errors import RefusedError, UnusableKeyError, refused
-from .script_calls import (
-    Args,
-    Call,
-    Keys,
-    ScriptFunction,
-    member_of,
-    next_epoch,
-    require_record,
-)
+from .script_calls import Args, Call, Keys, ScriptFunction, member_of, next_epoch, require_record
 
 # The life of workers.
 

@@ -13,10 +13,10 @@ from ...models.manifest import Manifest
 from ...models.model import Model
 from ...models.runtimes import resolve
 from ...models.store import Store
-from ...service.ownership import foreign_hand
+from ...service.ownership import why_not_ours
 from ...wire.deployment import VersionRecord
 from ...wire.errors import StoreError
-from ..protocol import Load
+from ..link.protocol import Load
 from .loading import Opener, OpeningOptions, VersionFiles
 
 
@@ -38,7 +38,7 @@ def _open(load: Load, options: OpeningOptions) -> VersionFiles:
     """
     store = Store(load.store, options.cache)
     manifest = store.manifest(load.model, load.version)
-    if options.own_store and (why := store.foreign_hand(load.model, load.version)):
+    if options.own_store and (why := store.why_not_ours(load.model, load.version)):
         raise StoreError(f"{why}; `shared_store` can allow a store by its path")
     if why := disagreement(VersionRecord.from_wire(load.record, {}), manifest):
         raise StoreError(why)
@@ -57,16 +57,16 @@ def _class_of(
 ) -> type[Model]:
     if manifest.code is None:
         return resolve(manifest.runtime)
-    check_allowed(CodeRule.parse(options.allow_code), manifest, _foreign_hand(store, manifest))
+    check_allowed(CodeRule.parse(options.allow_code), manifest, _why_not_ours(store, manifest))
     cache = options.cache or default_cache()
     return load_class(manifest, CodePlace(folder=folder, cache=cache, shown_as=options.sources))
 
 
-def _foreign_hand(store: Store, manifest: Manifest) -> str:
+def _why_not_ours(store: Store, manifest: Manifest) -> str:
     folder = store.version_folder(manifest.model, manifest.version)
     if folder is None:
         return f"the store {store.root} is not a folder of this machine"
-    return foreign_hand(_written_to_run(folder, manifest))
+    return why_not_ours(_written_to_run(folder, manifest))
 
 
 def _written_to_run(folder: Path, manifest: Manifest) -> Iterator[Path]:

@@ -19,18 +19,18 @@ from ...service.lifecycle import StopSignal
 from ...service.settings import Settings
 from ...wire.names import shown
 from ...wire.numbers import Range
-from ..demo import (
+from ..demo.command import (
     BASELINE_TEXTS,
     IDEAL_BATCHES,
     MODEL,
     NAIVE_BATCHES,
     Baseline,
+    Embedded,
     Embedder,
-    Harvest,
     answer_questions,
 )
-from ..demo_report import Baselines, Figures, Finding, figures, figures_by_bucket, summary
-from ..demo_texts import (
+from ..demo.report import Baselines, Figures, Finding, figures, figures_by_bucket, summary
+from ..demo.texts import (
     SAMPLE_COUNT,
     SAMPLE_SEED,
     DemoText,
@@ -39,7 +39,7 @@ from ..demo_texts import (
     standard_library,
 )
 from ..deployment import deploy
-from ..local_fleet import LocalFleet, Surroundings
+from ..local_fleet import LocalFleet, ProcessContext
 from .connecting import connected
 from .finding import find_version
 from .models import progress_bar
@@ -131,10 +131,10 @@ def demo_settings(settings: Settings, token: str) -> Settings:
 
 def _run_fleet(
     loaded: Loaded, manifest: Manifest, texts: Sequence[DemoText], clock: Clock
-) -> tuple[Harvest, list[Finding]]:
+) -> tuple[Embedded, list[Finding]]:
     settings = demo_settings(loaded.settings, secrets.token_hex(4))
     # Without signal handlers: Ctrl-C interrupts the demo wherever it is, and ends the fleet.
-    around = Surroundings(environ=loaded.environ, clock=clock, events=Events(), stop=StopSignal())
+    around = ProcessContext(environ=loaded.environ, clock=clock, events=Events(), stop=StopSignal())
     _say("starting a fleet: server, router and one worker")
     with LocalFleet(settings, 0, around) as local:
         local.start_server()
@@ -146,7 +146,7 @@ def _run_fleet(
 
 async def _embed_and_search(
     settings: Settings, texts: Sequence[DemoText], clock: Clock
-) -> tuple[Harvest, list[Finding]]:
+) -> tuple[Embedded, list[Finding]]:
     columns = (TextColumn("embedding"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     client = AsyncClient(settings.redis_url, namespace=settings.namespace, tenant=settings.tenant)
     with Progress(*columns, console=Console(stderr=True)) as progress:
@@ -158,7 +158,7 @@ async def _embed_and_search(
     return harvest, findings
 
 
-def _report(harvest: Harvest, findings: Sequence[Finding], baselines: Baselines) -> None:
+def _report(harvest: Embedded, findings: Sequence[Finding], baselines: Baselines) -> None:
     overall = figures(harvest.served, harvest.duration_s)
     _print_figures([*figures_by_bucket(harvest.served, harvest.duration_s), overall])
     for finding in findings:

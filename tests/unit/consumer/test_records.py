@@ -7,7 +7,7 @@ from support.loops import Watch
 from batchfleet.broker import fleet
 from batchfleet.broker.memory.executors import MemoryBroker
 from batchfleet.broker.memory.server import MemoryServer
-from batchfleet.consumer.records import DeployRecords
+from batchfleet.consumer.worker.records import DeployRecords
 from batchfleet.service.events import Events
 from batchfleet.service.settings import Settings
 from batchfleet.service.steps import Steps

@@ -7,9 +7,9 @@ from support.loops import Watch
 from batchfleet.broker import fleet
 from batchfleet.broker.memory.executors import MemoryBroker
 from batchfleet.broker.memory.server import MemoryServer
-from batchfleet.consumer.context import WorkerContext
-from batchfleet.consumer.held import Lane
-from batchfleet.consumer.recovery import Recovery
+from batchfleet.consumer.batching.state import Lane
+from batchfleet.consumer.worker.context import WorkerContext
+from batchfleet.consumer.worker.recovery import Recovery
 from batchfleet.service.events import Events
 from batchfleet.service.settings import Settings
 from batchfleet.wire.deployment import Deployment

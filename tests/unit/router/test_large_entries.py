@@ -8,7 +8,7 @@ from batchfleet.broker.errors import OverlongAnswerError
 from batchfleet.broker.memory.executors import MemoryBroker
 from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.broker.requests import HEAD_FIELD_BYTES_MAX, HEAD_FIELDS_MAX
-from batchfleet.router.pump import Pump, PumpStep
+from batchfleet.router.pump import Admitter, Pump
 from batchfleet.service.clock import ManualClock
 from batchfleet.wire.limits import ENTRY_BYTES_MAX
 from batchfleet.wire.reply import decode_reply
@@ -37,7 +37,7 @@ class Told(Desk):
 
 def pump_of(wire, desk, router="router-1"):
     return Pump(
-        wire.executor, PumpStep(wire.executor, wire.keys, desk), wire.keys, router, [TENANT]
+        wire.executor, Admitter(wire.executor, wire.keys, desk), wire.keys, router, [TENANT]
     )
 
 
