@@ -186,7 +186,7 @@ class Settings:
     allow_code: str = _row(
         "",
         "code that a worker may run: none, own (local files that no other user can write to), "
-        "digest:<sha256>,…, dist:<name>,… (a distribution), or any; if empty, own for `up`, else none",
+        "digest:<sha256>,…, dist:<name>,… (a distribution), any; if empty, own for `up`, else none",
         "consumer",
         "up",
         rule=code_terms_fault,
