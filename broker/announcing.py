@@ -53,7 +53,7 @@ def router_names(namespace: str) -> Command[list[str]]:
 
 
 def _read_names(raw: Sequence[bytes]) -> list[str]:
-    # What is no name, a foreign hand put there.
+    # What is not a name was written by somebody else.
     return [name for name in sorted(item.decode(errors="replace") for item in raw) if is_name(name)]
 
 

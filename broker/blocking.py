@@ -39,7 +39,7 @@ _MORE_NEEDED = object()
 class BlockingExecutor:
     """Runs commands one after the other on a connection of its own.
 
-    A broken connection is reported as `UnreachableError` and made anew by the next command. What
+    A broken connection is reported as `UnreachableError`; the next command reconnects. What
     became of the command is unknown then; every script is safe to repeat.
     """
 
@@ -135,7 +135,7 @@ class BlockingExecutor:
         return link
 
     def close(self) -> None:
-        """Close the connection; the executor may be used again and connects anew."""
+        """Close the connection; the executor may be used again and reconnects."""
         self._link = None
         self._connection.disconnect()
 

@@ -133,7 +133,7 @@ def undeploy(
         keys: those of the model.
         other_keys: its streams and bells, as far as the record names them.
         forced: also where requests are open.
-        stamp: that of the record that names them; None = whatever it is.
+        stamp: that of the record that names them; None = any.
 
     Returns whether it was done (1 or 0, `CHANGED` where the record is another by now), and how many
     requests are open.
@@ -166,14 +166,14 @@ def mend(
     streams: Sequence[str],
     nonce: str,
 ) -> Command[int]:
-    """Make anew what is missing of a deployed model: record, tenants, streams, groups.
+    """Restore what is missing of a deployed model: record, tenants, streams, groups.
 
     Args:
         keys: those of the model.
         known: the deploy hash as it was last read.
         tenants: for whom it is deployed; none where that is not known.
         streams: all its work streams.
-        nonce: what makes the nonce of a record that has to be made anew a fresh one.
+        nonce: makes the nonce of a restored record a new one.
 
     Returns how many keys and groups were made, `RESTORED` where the record was missing as well,
     or `MARKED` where the model was taken out of service.
@@ -240,7 +240,7 @@ def ring_worker(keys: ModelKeys, worker: str) -> Command[bool]:
 
 
 def forget_bells(bells: Sequence[str]) -> Command[int]:
-    """Remove bells, whatever lies in their place; whoever rings next makes them anew."""
+    """Remove bells, of whatever type; the next ring creates them again."""
     return plain(int, "UNLINK", *bells)
 
 

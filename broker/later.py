@@ -45,7 +45,7 @@ def ripe(keys: ModelKeys, count: int) -> Command[list[RipeItem]]:
 
 
 def _read_ripe(raw: Sequence[Any]) -> list[RipeItem]:
-    # A foreign hand may have written any bytes; nothing else is changed by reading them so.
+    # Somebody else may have written any bytes; reading them this way changes nothing else.
     return [
         RipeItem(item[0], *(part.decode(errors="replace") for part in item[1:])) for item in raw
     ]

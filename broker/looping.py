@@ -173,7 +173,7 @@ class LoopingExecutor:
     """Runs commands of many tasks on one connection. Belongs to the event loop that uses it.
 
     A broken connection fails the commands in flight with `UnreachableError`; the next command
-    connects anew. A server that leaves commands unanswered for `timeout_s` counts as broken.
+    reconnects. A server that leaves commands unanswered for `timeout_s` counts as broken.
     """
 
     def __init__(self, url: str, name: str, timeout_s: float = COMMAND_TIMEOUT_S) -> None:
@@ -373,7 +373,7 @@ class Subscription:
         """Connect, subscribe to all channels and receive until the connection breaks.
 
         Raises:
-            UnreachableError: no connection, or it broke; run again to go on.
+            UnreachableError: no connection, or it broke; run again to continue.
             RefusedError: the server does not let us subscribe.
         """
         self._end = asyncio.get_running_loop().create_future()

@@ -135,7 +135,7 @@ class Keeper:
 
         Raises:
             DeniedError: the server does not let us in.
-            Exception: whatever a thread of the worker died of.
+            Exception: the error that ended a thread of the worker.
         """
         self.start()
         try:
@@ -197,7 +197,7 @@ class Keeper:
                 self._lanes[pair] = self._worker.part(lane)
 
     def _tell_lanes(self) -> None:
-        """Announce at once what is ready or refused now: whoever waits for it looks there."""
+        """Announce at once what is ready or refused: commands that wait read it there."""
         states = {pair: _lane_state(lane) for pair, lane in self._lanes.items()}
         if states != self._told_states:
             self._told_states = states
@@ -205,7 +205,7 @@ class Keeper:
 
     @property
     def is_over(self) -> bool:
-        """Whether the worker cannot go on as the one that it is."""
+        """Whether the worker cannot continue under its name."""
         is_fenced = self._worker.heart.fenced.is_set()
         return is_fenced or self._is_stranded or self._worker.failure is not None
 
@@ -228,7 +228,7 @@ class Keeper:
         """How the worker's life ended.
 
         Raises:
-            Exception: whatever a thread of it died of.
+            Exception: the error that ended one of its threads.
         """
         if self._worker.failure is not None:
             raise self._worker.failure
@@ -285,7 +285,7 @@ class Keeper:
             elif is_another(lane.record, record) or (
                 lane.refusal and is_deployed_anew(lane.record, record)
             ):
-                # Deployed anew, this very version: what made it refuse may have been mended.
+                # This version was deployed again: the reason for the refusal may be fixed.
                 self._worker.drop_lane(lane)
                 self._lanes[pair] = self._open_lane(pair[0], record)
             elif lane.record != record:

@@ -1,6 +1,6 @@
 """Whether a deploy record says of a version what its manifest says.
 
-The record comes from the server, where whoever has its rights may write anything; the manifest is
+The record comes from the server, where a user with its rights may write anything; the manifest is
 that of the version in the worker's own store. What they disagree on nobody may choose from.
 """
 

@@ -66,7 +66,7 @@ def _temporary_cache() -> Path:
 def find_cache(setting: str) -> Path | None:
     """The folder of the setting `cache`, or the default one, absolute.
 
-    None where there is no default one here: whoever needs it is told by `default_cache`.
+    None if there is no default cache here; `default_cache` raises the error.
     """
     with suppress(StoreError, RuntimeError):
         return (Path(setting) if setting else default_cache()).absolute()
@@ -76,7 +76,7 @@ def find_cache(setting: str) -> Path | None:
 def own_cache(folder: Path) -> Path:
     """Return a folder of a cache, made if it is not there, where nobody else can write to it.
 
-    Whatever runs out of a cache, or is read out of it without a further look, was put there by us.
+    All that is run or read from a cache without another check was written by us.
 
     Raises:
         StoreError: others may write to it, or to a folder on the way; or it cannot be made.

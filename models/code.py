@@ -20,7 +20,7 @@ from typing import Any
 from ..wire.names import shown
 
 RUNTIME = "python"
-# Whatever a Python could run of a version's files.
+# All files of a version that Python could run.
 CODE_SUFFIXES = (".py", ".whl")
 
 _FILE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,123}\.py")

@@ -54,7 +54,7 @@ def load_class(manifest: Manifest, place: CodePlace) -> type[Model]:
 
     Raises:
         StoreError: the code is not what the manifest says, or the class is not there.
-        Exception: whatever the user's module raises while it is imported.
+        Exception: any error of the user's module while it is imported.
     """
     code = manifest.code
     if code is None:

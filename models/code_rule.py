@@ -1,6 +1,6 @@
 """Whose code a worker runs: the setting `allow_code`, and what it says about one version.
 
-Whoever may write to a store would otherwise choose what runs on every worker, so that code out of
+Otherwise a writer of the store could choose what runs on every worker. So code out of
 a store is refused unless the operator of the worker allows it. An installed distribution is there
 by the operator's own act, but importing a module runs it, and few modules were meant for that: it
 may be asked for the classes that it offers as models, by entry points of the group

@@ -36,7 +36,7 @@ class DraftError(BatchfleetError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishOptions:
-    """What whoever publishes says beside the file. Empty: as the file says, else the default.
+    """Options of publishing. Empty: the file's value, else the default.
 
     Attributes:
         model, version: names.

@@ -1,6 +1,6 @@
 """Which Python environments a worker runs: the setting `allow_environments`.
 
-Running an environment's interpreter is running a program, whatever the version in it does. A
+Running the interpreter of an environment is running a program, independent of the version in it. A
 record in the server and a manifest in a store name environments, and choose none.
 """
 
@@ -61,7 +61,7 @@ class EnvironmentRule:
         term = _BUILT if is_locked else name
         return (
             f"its environment {name} is not allowed on this worker: allow_environments is {self}. "
-            f"Whoever can write there chooses a program; allow it with --allow-environments {term}"
+            f"A writer of that folder chooses a program; allow it with --allow-environments {term}"
         )
 
 

@@ -34,7 +34,7 @@ _STAMP = "batchfleet-environment.json"
 _CONFIG = "pyvenv.cfg"
 _SMALL_BYTES_MAX = 100_000
 _HOME = re.compile(r"^home\s*=\s*(/.*?)\s*$", re.MULTILINE)
-# Whatever the mask of whoever builds it: an environment that others may write to is not run.
+# Independent of the builder's umask: an environment that others can write to is not run.
 _UMASK = 0o022
 
 

@@ -1,6 +1,6 @@
 """The files of a model version: which names are allowed, what a file holds, how it is copied.
 
-Whoever may write to the store may try to make a worker read or write elsewhere, so a name is a
+A writer of the store may try to make a worker read or write elsewhere, so a name is a
 plain relative path of a narrow alphabet, a link is followed where it stays in the store alone, and
 what is no regular file is not opened.
 """

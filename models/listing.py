@@ -1,7 +1,7 @@
 """What lies in a folder of a local store: folders that may be models or versions, and what is odd.
 
-A link is followed where it stays below the store's root. What leads out of it is not: whoever may
-write to the store would otherwise choose what a worker reads elsewhere.
+A link is followed if its target is below the store's root. Others are not: a writer of the store
+could otherwise choose what a worker reads elsewhere.
 """
 
 import os

@@ -404,7 +404,7 @@ def _open_root(root: str) -> tuple[fsspec.AbstractFileSystem, str]:
 
 @contextmanager
 def storage(what: str) -> Iterator[None]:
-    """Turn whatever a storage backend raises into a StoreError.
+    """Turn any error of a storage backend into a StoreError.
 
     Each fsspec backend raises errors of its own client library, with no root but Exception.
     """

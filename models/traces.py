@@ -29,7 +29,7 @@ def with_own_frames(error: BaseException) -> BaseException:
 
 
 def trace_of(error: BaseException) -> TracebackType | None:
-    """The trace of an error, whatever its class says."""
+    """The traceback of an error, even if its class interferes."""
     trace: TracebackType | None = _TRACE.__get__(error)
     return trace
 

@@ -196,7 +196,7 @@ class Child:
         return obeyed
 
     def _wait(self, give_up_ms: float) -> bool:
-        """Wait for the program's own end: what it leaves behind may hold its stdout for ever.
+        """Wait for the program's own end: its children may keep its stdout open forever.
 
         Reads meanwhile: a program that prints while it ends must not block on us.
         """

@@ -102,7 +102,7 @@ def letters(executor: Executor, keys: ModelKeys) -> Iterator[Letter]:
             try:
                 yield read_letter(entry_id, flat or [])
             except ValueError:
-                continue  # a foreign hand's
+                continue  # written by somebody else
         before = "(" + page[-1][0].decode()
 
 

@@ -32,7 +32,7 @@ class OpenRequestsError(BatchfleetError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """Whoever changes a fleet: a connection, the namespace, and a source of fresh nonces."""
+    """What a command needs to change a fleet: a connection, the namespace, and new nonces."""
 
     executor: BlockingExecutor
     namespace: str
@@ -77,13 +77,13 @@ def deploy(
     nonce = operator.draw_nonce()
     command = fleet.deploy(keys, replace(record, deployed=nonce), streams, nonce, tenants)
     epoch = operator.executor.run(command)
-    # After the record: whoever sees the name must find the record behind it.
+    # After the record: a program that sees the name must find the record.
     operator.executor.run(fleet.enlist_model(operator.namespace, model))
     return Deployed(model=model, version=record.version, epoch=epoch)
 
 
 def offer(operator: Operator, model: str, record: VersionRecord) -> Deployed:
-    """Have workers load a version beside the stable one, which goes on serving.
+    """Have workers load a version in addition to the stable one, which keeps serving.
 
     Raises:
         CallerError: `unknown_model`, or `bad_request` where model or version is not a name.
@@ -224,7 +224,7 @@ def require_deployment(model: str, deploy_hash: Mapping[str, bytes]) -> Deployme
 
     Raises:
         CallerError: `unknown_model` where the model is not deployed.
-        SettingsError: a foreign hand wrote it.
+        SettingsError: its content is invalid.
     """
     found = Deployment.from_hash(model, deploy_hash)
     if found is None:

@@ -97,7 +97,7 @@ def read_following(operator: Operator, model: str, workers: Collection[str] = ()
         ServerError: the server failed.
     """
     executor, keys = operator.executor, operator.keys(model)
-    # In this order: whoever announces what is in force by then has not seen anything older.
+    # In this order: a program that announces this record has seen nothing older.
     stamp = executor.run(fleet.deploy_stamp(keys))
     found = [
         Program(name=name, kind=ROUTER, stamp=(acts_by or {}).get(model), is_silent=acts_by is None)

@@ -48,7 +48,7 @@ def view_request(
 
     Raises:
         ServerError: the server failed.
-        ProtocolError: a foreign hand wrote under the reply key.
+        ProtocolError: somebody else wrote to the reply key.
     """
     # In the order of a request's life, so that it cannot slip through between two reads.
     deadline_ms, status, raw = executor.run_all(
@@ -104,7 +104,7 @@ def _find_line(
 
 
 def _line_in(raw: bytes) -> Iterator[Mapping[str, Any]]:
-    """The line, unless a foreign hand wrote it."""
+    """The entry, unless somebody else wrote it."""
     with suppress(ValueError):
         line = shallow_json(raw)
         if isinstance(line, dict):

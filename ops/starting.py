@@ -18,7 +18,7 @@ START_MS = 180_000.0
 _TELL_MS = 10_000.0
 
 Tell = Callable[[str], None]
-"""Called with a sentence for whoever waits."""
+"""Called with a progress message."""
 
 
 def silent(_: str) -> None:
@@ -68,7 +68,7 @@ class Progress:
     def _loading(self) -> list[str]:
         try:
             return loading_in(survey(self._executor, self._namespace))
-        except ServerError:  # the programs tell of it
+        except ServerError:  # the programs log it
             return []
 
 

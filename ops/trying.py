@@ -132,7 +132,7 @@ def _run_apart(job: Job, python: Path | None, environ: Mapping[str, str]) -> Tri
     with tempfile.TemporaryDirectory(prefix="batchfleet-try-") as folder:
         question, answer = Path(folder, "job.json"), Path(folder, "trial.json")
         question.write_bytes(orjson.dumps(asdict(job)))
-        # Without a time-out on purpose: somebody may stand in a debugger.
+        # Without a timeout on purpose: somebody may stand in a debugger.
         with interrupts_left_to_children():
             done = subprocess.run(
                 [*command, str(question), str(answer)],

@@ -16,7 +16,7 @@ Pause = Callable[[float], object]
 
 
 class AllRefuseError(BatchfleetError):
-    """Every living worker refuses a version; its record is in force all the same."""
+    """Every live worker refuses a version; it stays deployed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Verdict:
         return not self.workers and bool(self.elsewhere)
 
     def since(self, before: "Verdict") -> "Verdict":
-        """This one without refusals that stood before: they are tried anew, and take a while."""
+        """This one without earlier refusals: they are tried again, which takes a while."""
         new = {name: why for name, why in self.refused.items() if before.refused.get(name) != why}
         return replace(self, refused=new)
 

@@ -18,7 +18,7 @@ from ..wire.request import Request
 def blob_ttl_ms(timeout_ms: int | None, delay_ms: int | None) -> int:
     """How long inputs must lie there: until no worker can want them any more.
 
-    A client does not know what time-out the deployment gives a request that names none, so that
+    A client does not know what timeout the deployment gives a request that names none, so that
     inputs lie for the longest there is; a finished request has its inputs removed.
     """
     return (delay_ms or 0) + (timeout_ms or TIMEOUT_MS_MAX) + RESEND_WINDOW_MS + BLOB_MARGIN_MS

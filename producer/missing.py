@@ -30,7 +30,7 @@ class Traces:
 
 
 def was_lost(traces: Traces, model: str, tenant: str) -> bool:
-    """Whether the stream may be one that the server lost, so that routers make it anew. Pure.
+    """Whether the server may have lost the stream, so that routers restore it. Pure.
 
     A server that knows no model at all may have come back without its data.
     """

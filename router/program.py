@@ -45,7 +45,7 @@ _SWEEP_MS = 100
 _CONTACT_REFRESHES = 2
 _SLOW_LOOK_MS = 1_000
 _JOIN_TIMEOUT_S = 15
-# Whatever the server has lost, the keeper makes anew, and all others wait for that.
+# The keeper restores what the server has lost, and all others wait for that.
 _KEEPER_PACE = Pace(back_off=PROMPT, goes_first=True)
 
 
@@ -358,7 +358,7 @@ class RouterProgram:
         try:
             model = read_model(executor, keys, situation.model).model
         except SettingsError:
-            return situation  # the keeper tells of it, and ends this pump
+            return situation  # the keeper reports it, and ends this pump
         return None if model is None else replace(situation, model=model)
 
     def watch(self, group: PumpGroup) -> Loop:

@@ -39,9 +39,9 @@ class PumpDesk:
 
     Attributes:
         situation: gives the present situation of the model; None once it is not deployed.
-        refresh: reads the model's deploy record anew, and gives the situation by it.
+        refresh: reads the model's deploy record again, and returns the situation.
         dropped: told how many entries of which kind nobody could be answered for.
-        failed: told of an error that nobody foresaw, for which an entry was passed over.
+        failed: reports an unexpected error, because of which an entry was skipped.
         ahead: told the tenant and id of an entry whose id lies ahead of the server's clock.
         faults: moments that a test may have armed.
     """

@@ -30,7 +30,7 @@ _OVERDUE = ErrorBody(ErrorKind.DEADLINE_EXCEEDED, "the deadline passed before th
 def sweep_overdue(executor: Executor, view: ModelView, dropped: Callable[[str, int], None]) -> int:
     """Answer the requests of a model that are past their deadline; returns how many.
 
-    What a foreign hand has put among them is dropped, and `dropped` told of it.
+    Entries that somebody else wrote are dropped and reported to `dropped`.
     """
     keys = view.keys
     answered = 0
@@ -77,7 +77,7 @@ def _envelopes(keys: ModelKeys, entries: Iterable[requests.Entry]) -> list[Envel
 def promote_ripe(executor: Executor, view: ModelView, dropped: Callable[[str, int], None]) -> int:
     """Move parked requests whose time has come to their queues; returns how many were moved.
 
-    What a foreign hand has parked is dropped, and `dropped` told its kind and how many there were.
+    Parked entries that somebody else wrote are dropped and reported to `dropped`, by kind.
     """
     moved = 0
     while True:
@@ -186,7 +186,7 @@ def end_requests(
 def end_each(
     executor: Executor, view: ModelView, envelopes: Sequence[Envelope], error: ErrorBody
 ) -> list[Finished]:
-    """The same; tells of each whether it was open (`ANSWERED`) or not (`CLOSED`)."""
+    """The same; returns for each whether it was open (`ANSWERED`) or not (`CLOSED`)."""
     result_ttl_ms = view.deployment.limits.result_ttl_ms
     items = [
         FinishItem(

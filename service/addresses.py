@@ -87,5 +87,5 @@ def absolute_store(root: str) -> str:
     path = root[scheme.end() :] if scheme else root
     if not scheme and ("://" in root or "::" in root):
         return root
-    # Not `Path`: whatever a user wrote behind `~` must not be refused here.
+    # Not `Path`: a path that begins with `~` must not be refused here.
     return (scheme[0] if scheme else "") + os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111

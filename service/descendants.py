@@ -29,8 +29,8 @@ _REAP_MAX = 1000
 class ProcessEnd:
     """A descriptor that becomes readable, and stays so, when a child has ended.
 
-    Whatever files of the child are still open elsewhere. It does not reap; where the system has no
-    `pidfd_open`, a thread that reaps waits in its place.
+    Files of the child that are still open elsewhere do not matter. It does not reap the child; if
+    the system has no `pidfd_open`, a thread that reaps waits instead.
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
@@ -41,7 +41,7 @@ class ProcessEnd:
             threading.Thread(target=self._wait, name="waits for a child", daemon=True).start()
 
     def _wait(self) -> None:
-        self._process.wait()  # without a time-out: it lasts as long as the child
+        self._process.wait()  # without a timeout: it lasts as long as the child
         os.close(self._write)
 
     def fileno(self) -> int:

@@ -1,6 +1,6 @@
 """Fault points: named moments at which a test can make a process die, stop, fail or dawdle.
 
-For tests alone. A program hands one `FaultPoints` down to whoever passes such a moment; it does
+For tests alone. A program passes one `FaultPoints` to the code that reaches such a point; it does
 nothing unless the environment arms it:
 
     BATCHFLEET_FAULT_POINTS="worker.before_finish=kill@2,router.after_read=delay:200"
@@ -11,7 +11,7 @@ arms points as `name=action`, where `@n` waits for the n-th time (1). An armed p
     stop        the process stops itself by SIGSTOP
     raise       a `ServerError`, as if the server had failed in this place
     crash       an error that nobody expects: a worker must die loudly of it, a router must answer
-                the entry in hand `internal`, tell of it, and go on
+                the current entry `internal`, report it, and continue
     delay:200   so many milliseconds pass
 """
 

@@ -139,7 +139,7 @@ def interrupts_left_to_children() -> Iterator[None]:
 
 
 class Stepped(Protocol):
-    """What a thread does, pass by pass, so that whoever owns the time can call the passes."""
+    """What a thread does, pass by pass, so that a simulation can call the passes."""
 
     def step(self) -> float | None:
         """Do one pass.

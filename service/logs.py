@@ -43,13 +43,13 @@ WriteLine = Callable[[str], None]
 def configure_logs(level: str, log_format: str, write_line: WriteLine | None = None) -> None:
     """Send structlog, the standard `logging` and captured warnings to stderr in one format.
 
-    A logger that was bound before somebody else's code configures structlog or `logging` anew goes
-    on as it was: nothing of it hangs on either. May be called again; the last call counts.
+    A logger that was bound before does not change when user code reconfigures structlog or
+    `logging`. May be called again; the last call counts.
 
     Args:
         level: the least level that is logged.
         log_format: one of `LOG_FORMATS`.
-        write_line: where records go; None = to whatever `sys.stderr` is at that moment.
+        write_line: where records go; None = to the current `sys.stderr`.
 
     Raises:
         ValueError: a level or format outside `LOG_LEVELS` and `LOG_FORMATS`.
@@ -82,7 +82,7 @@ def configure_logs(level: str, log_format: str, write_line: WriteLine | None = N
 
 
 def write_to_stderr(line: str) -> None:
-    """Write a line to whatever `sys.stderr` is: tests and users' code put others in its place."""
+    """Write a line to the current `sys.stderr`, which tests and user code may replace."""
     try:
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
@@ -198,7 +198,7 @@ def _is_at_terminal() -> bool:
 
 
 def total(*steps: Processor) -> Processor:
-    """One processor of several that gives a line for every record, whatever is in it."""
+    """A processor that gives a line for every record, whatever it contains."""
 
     def render(logger: WrappedLogger, method: str, event: EventDict) -> str:
         result: Any = dict(event)

@@ -14,7 +14,7 @@ _TURN_BEHIND_MS = 10_000.0
 
 
 class Outage:
-    """Reports the loss of the server once and its return once, whoever notices first.
+    """Reports the loss of the server once and its return once.
 
     Loops tell by name how they fare: the server is back when the last that suffered is. Any answer
     shows that it is there, an error too. Errors that concern less than the whole server are told
@@ -40,8 +40,8 @@ class Outage:
     def begins(self, error: ServerError, loop: str = "") -> None:
         """Somebody got an error; without a name, anybody's next success ends it."""
         if error.remedy is not Remedy.WAIT:
-            self.ends(loop)  # whatever it says, the server answers
-            # What is missing, routers make anew and tell of; of an undeployed model, nobody need.
+            self.ends(loop)  # any answer shows that the server is up
+            # Routers restore and report what is missing; not for an undeployed model.
             if error.remedy is not Remedy.RECREATE:
                 self._report_refusal(error)
             return
@@ -58,7 +58,7 @@ class Outage:
             self._events.emit("server.refused", code=error.code, reason=str(error))
 
     def ends(self, loop: str = "") -> None:
-        """Somebody got an answer: whoever waits for a turn may try."""
+        """A loop got an answer: all waiting loops may try."""
         with self._lock:
             if self._is_away:
                 self._is_away = False

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def open_regular(path: Path, *, follow_link: bool = True) -> BufferedReader:
-    """Open a regular file for reading. Opening a fifo would wait for whoever writes to it.
+    """Open a regular file for reading. Opening a FIFO would wait for a writer.
 
     Raises:
         OSError: it cannot be read, is something else, or is a link that shall not be followed.

@@ -45,7 +45,7 @@ class StepFaults:
 class Steps:
     """Runs the steps of one pass after the other. Owned by the keeper's thread.
 
-    An error that the server answers with, whatever it is, concerns the one step. So does an error
+    An error that the server answers with only concerns the one step. So does an error
     that nobody foresaw, where there are `faults` to tell it to; else it ends the pass.
     """
 
@@ -65,7 +65,7 @@ class Steps:
 
         Raises:
             ServerError: the whole server is away, or what the program is to do about it is more
-                than to go on.
+                than to continue.
         """
         try:
             found = action()

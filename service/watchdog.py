@@ -59,7 +59,7 @@ class Loop:
         self.seen_ms = self._watchdog.clock.monotonic_ms()
 
     def failed(self, error: ServerError) -> None:
-        """A cycle ended with an error: tell of it, and try again after a pause.
+        """A cycle ended with an error: report it, and try again after a pause.
 
         Raises:
             ServerError: `error` itself, where trying again would not help.
@@ -116,7 +116,7 @@ class Loop:
 
 
 _STEADY = Pace()
-# For loops that all callers of a model wait for: whatever has come back is used within a second.
+# For loops that all callers of a model wait for: what has come back is used within a second.
 PROMPT = BackOff(longest_s=1.0)
 
 
@@ -153,10 +153,10 @@ class Watchdog:
         return tuple(sorted(loop.name for loop in tuple(self._since_ms)))
 
     def look(self) -> None:
-        """Tell of loops that have come to a standstill, and of those that go on; once each."""
+        """Report loops that have stalled, and those that have resumed; once each."""
         try:
             self._look()
-        except Exception as error:  # noqa: BLE001 - whoever watches must not be stopped by a fault
+        except Exception as error:  # noqa: BLE001 - no fault may stop the watchdog
             if self._faults.admit(type(error).__name__):
                 self._events.emit("watchdog.failed", reason=repr(error))
 

@@ -273,7 +273,7 @@ class _SmallFleet:
         """End everything, the worker first, which answers what it holds.
 
         Raises:
-            Exception: whatever a program died of.
+            Exception: the error that ended a program.
         """
         self._worker.end(self._server)
         self._router.end(self._server)

@@ -15,7 +15,7 @@ def router_announcement(stamps: Mapping[str, Stamp]) -> bytes:
 
 
 def read_router_announcement(raw: bytes) -> dict[str, Stamp]:
-    """By which records a router acts. What is ill-formed, a foreign hand wrote: it says nothing."""
+    """Which records a router follows. Ill-formed data, which no router writes, counts as none."""
     try:
         models = shallow_json(raw)["models"]
         pairs = [(str(name), (epoch, nonce)) for name, (epoch, nonce) in models.items()]
@@ -31,7 +31,7 @@ def read_router_announcement(raw: bytes) -> dict[str, Stamp]:
 def read_lanes(raw: bytes) -> dict[str, dict[str, str]]:
     """What a worker announces of each version: its state, and the reason where it has one.
 
-    What is ill-formed, a foreign hand wrote: it says nothing.
+    Ill-formed data, which no worker writes, counts as none.
     """
     try:
         lanes = shallow_json(raw)

@@ -136,7 +136,7 @@ def strict_json(raw: bytes) -> Any:
     Raises:
         ValueError: it is none, repeats a key, or holds a number that others would change.
     """
-    # orjson refuses whatever is not JSON in UTF-8, lone surrogates and infinite numbers included,
+    # orjson refuses all that is not JSON in UTF-8, lone surrogates and infinite numbers included,
     # at a tenth of the cost; the standard parser finds repeated keys and integers beyond 64 bits.
     orjson.loads(raw)
     try:

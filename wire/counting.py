@@ -10,7 +10,7 @@ from itertools import islice
 
 from .limits import LISTS_MAX, TEXTS_MAX
 
-# JSON. What stands in a text is no list; one that is not closed goes on to the end.
+# JSON. Brackets in a text are not lists; a text that is not closed extends to the end.
 _JSON_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NO_JSON_MARKS = bytes({*range(0x100)} - {*b'",[{'})
 

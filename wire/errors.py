@@ -118,7 +118,7 @@ class BatchfleetError(Exception):
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Class, `args` and attributes; making it anew would need what the class takes."""
+        """Class, `args` and attributes; calling the class would need its arguments."""
         return _rebuild, (type(self), self.args), self.__dict__
 
 

@@ -146,7 +146,7 @@ def _to_strings(name: str, shape: list[int], flat: list[Any]) -> list[str] | lis
 
 
 def _to_numbers(name: str, rows: int, flat: list[Any]) -> list[Any]:
-    """Numbers in Python's own types, whatever they were; each keeps its exact value."""
+    """Numbers in Python's own types; each keeps its exact value."""
     if _are_plain(flat):
         return flat
     numbers = [item.item() if isinstance(item, np.generic) else item for item in flat]

@@ -47,7 +47,7 @@ RETRIES_MAX = 10
 REFUSAL_TTL_MS = 30_000
 # A client or proxy may send an entry again this long after the first try.
 RESEND_WINDOW_MS = 10_000
-# A blob outlives whatever points to it by so much.
+# A blob outlives the reference to it by so much.
 BLOB_MARGIN_MS = 10_000
 
 # One call of a script. Long calls block every other client of the server.

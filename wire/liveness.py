@@ -38,7 +38,7 @@ class LivenessWatch(Generic[K]):
         self._server = ""
 
     def interrupt(self) -> None:
-        """Contact was lost: whatever was seen before proves nothing any more."""
+        """Contact was lost: earlier observations prove nothing any more."""
         self._seen = {}
         self._looked_ms = None
 

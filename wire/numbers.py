@@ -1,7 +1,7 @@
 """Numbers from outside: each has a range, and one reader for all of them.
 
 Flags, variables, files, records, keyword arguments and fields of a request are held against a
-`Range`; what it refuses it describes, and whoever asked raises the error of his place.
+`Range`; it describes what it refuses, and the caller raises the error.
 """
 
 import re

@@ -234,7 +234,7 @@ def find_id(flat: Sequence[bytes]) -> str | None:
 def cancelled_id(flat: Sequence[bytes]) -> str | None:
     """The id that an ingress entry takes back; None for one that is no well-formed `cancel`.
 
-    Such an entry holds `id` and `cancel` = 1; whatever makes a request may not stand beside them.
+    Such an entry has `id` and `cancel` = 1, and no field of a request.
     """
     given = dict(zip(flat[::2], flat[1::2], strict=False))
     if given.get(b"cancel") != b"1" or b"inputs" in given or b"inputs_at" in given:
@@ -249,7 +249,7 @@ def salvage(flat: Sequence[bytes]) -> dict[str, str]:
     """What of an entry's `accept`, `content_type`, `meta` and `traceparent` can be read.
 
     For the reply to an entry that is refused: it should come in the encoding asked for, and carry
-    what the caller recognises it by, whatever else is wrong with the entry.
+    what the caller recognises it by, even if the entry is invalid otherwise.
     """
     found: dict[str, str] = {}
     for at in range(0, min(len(flat), 2 * limits.ENTRY_FIELDS_MAX) - 1, 2):

@@ -2,7 +2,7 @@
 
 A `str` need not be text: lone surrogates fit no codec, a `str()` may raise, hang on to a hundred
 megabytes or be of a class with a will of its own, and a control character moves a terminal's
-cursor. Whatever enters our code as words goes through here once.
+cursor. All text that enters our code goes through here once.
 """
 
 import re
@@ -19,7 +19,7 @@ def safe_text(text: str, most: int = ERROR_MESSAGE_CHARACTERS_MAX) -> str:
 
     What they would not take is written as an escape, such as `\ud800`.
     """
-    head = str.__getitem__(text, slice(most))  # a plain `str`, whatever a derived class makes of it
+    head = str.__getitem__(text, slice(most))  # a plain `str`, in case a derived class overrides it
     return _UNSAFE.sub(_escape, head)[:most]
 
 
@@ -36,7 +36,7 @@ def text_of(value: object, most: int = ERROR_MESSAGE_CHARACTERS_MAX) -> str:
 
 
 def kind_name(value: object) -> str:
-    """The name of a value's class, whatever its metaclass or `__class__` say."""
+    """The name of a value's class; its metaclass and `__class__` are not asked."""
     return safe_text(type.__dict__["__name__"].__get__(type(value)))
 
 

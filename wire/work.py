@@ -121,7 +121,7 @@ def parse_work(stream: str, entry_id: bytes, flat: Sequence[bytes]) -> WorkEntry
     Numbers are whole and within the range of the contract.
 
     Raises:
-        ValueError: not written by `accept`; a foreign hand was at the stream.
+        ValueError: not written by `accept`, but by somebody else.
     """
     values: dict[str, Any] = {"stream": stream, "entry_id": entry_id}
     for at in range(0, len(flat), 2):

@@ -15,18 +15,18 @@
 --       6 epoch and 7 nonce of the deploy record that the router has read
 --       8 how long TTLs that were asked for are remembered, ms
 --       then for each item: ingress entry id, member of due, number of its queue (0 = none),
---       time-out ms, refusal ('' = none), channel, delay ms before it may run, result TTL ms where
+--       timeout ms, refusal ('' = none), channel, delay ms before it may run, result TTL ms where
 --       another than the default was asked for (0 = none), number of fields
 --       and values that follow, these. The last four of them are: deadline, '', inputs, the inputs
 --       ('' = copy from the ingress entry), or in their place inputs_at, where they lie; the script
---       fills in the deadline. A delayed request is parked; its time-out begins after the delay.
+--       fills in the deadline. A delayed request is parked; its timeout begins after the delay.
 -- RESULT the error STALE where the deploy record is another by now, or WRONGTYPE where ingress or
---       `due` is of a foreign kind: nothing has happened; else
+--       `due` has the wrong type: nothing has happened; else
 --       {number of open requests, outcome of each item}
 --       OK        accepted              DUP    open or finished already; joins that one
 --       REFUSED   refusal written       BUSY   backlog full; nothing written, entry kept
 --       LATE      its deadline is past  CLOCK  entry id lies ahead of the clock (both: kept)
---       STALE     the queue is gone, or it or what parks is of a foreign kind; read the deploy
+--       STALE     the queue is gone, or it or what parks has the wrong type; read the deploy
 --                 record again (kept)
 --       GONE      the ingress entry is no longer there
 -- part: ring
@@ -37,7 +37,7 @@ end
 local ingress, due, later, parked, ttls = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[6]
 local backlog, queues, items = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local refusal_ttl, ahead, ttls_kept = ARGV[4], tonumber(ARGV[5]), ARGV[8]
-redis.call('XLEN', ingress)  -- before anything is written: it may be of a foreign kind
+redis.call('XLEN', ingress)  -- before anything is written: it may have the wrong type
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local open = redis.call('ZCARD', due)

@@ -9,7 +9,7 @@
 local counter = redis.call('ZADD', KEYS[1], 'XX', 'INCR', 1, ARGV[1])
 if not counter then return 0 end
 counter = tonumber(counter)
--- A foreign hand's: no beat would move it, or its worker would count as gone.
+-- Written by somebody else: no beat would move it, or its worker would count as gone.
 if counter < 1 or counter >= 2 ^ 53 or counter % 1 ~= 0 then
   counter = 1
   redis.call('ZADD', KEYS[1], counter, ARGV[1])

@@ -7,7 +7,7 @@
 -- KEYS  1 workers   2 lost   3 hash of the worker   4 deploy
 -- ARGV  1 worker   2 the counter seen   3 how long its hash is kept, ms
 -- RESULT 1 buried, 0 alive or gone already
-redis.call('SCARD', KEYS[2])  -- before anything is written: it may be of a foreign kind
+redis.call('SCARD', KEYS[2])  -- before anything is written: it may have the wrong type
 local counter = redis.call('ZSCORE', KEYS[1], ARGV[1])
 if not counter or tonumber(counter) ~= tonumber(ARGV[2]) then return 0 end
 redis.call('ZREM', KEYS[1], ARGV[1])

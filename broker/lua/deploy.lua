@@ -8,7 +8,7 @@
 --       4 workers   5 lost   6 journal   7 dead letters
 --       then ingress streams, one a tenant, then work streams
 -- ARGV  1 version   2 record   3 nonce   4 number of tenants   then the tenants
--- RESULT the new epoch; an error where a key is of a foreign kind: nothing was written
+-- RESULT the new epoch; an error where a key has the wrong type: nothing was written
 -- part: epoch
 -- part: portions
 -- part: streams

@@ -2,7 +2,7 @@
 -- finish: end requests. The only writer of terminal replies.
 --
 -- Atomic because the gate (removing the request from `due`), the reply, the tombstone and the end
--- of the work entry must be one step; whoever comes second finds the gate shut and writes nothing.
+-- of the work entry must be one step; the second caller returns CLOSED and writes nothing.
 -- Runs when memory is full, since it frees more than it adds. Each item stands alone: a key of the
 -- wrong type or a missing stream spoils only its own item. Journal and notifications are no part of
 -- the promise: what is wrong with them stops nothing. Safe to repeat.
@@ -20,7 +20,7 @@
 --       then for each blob: number of its item, content ('' = remove it), TTL ms
 -- RESULT outcome of each item: ANSWERED, CLOSED (somebody was first), NOT_MINE,
 --       KEPT (its dead letter could not be written: nothing was answered, nothing ended);
---       the error WRONGTYPE where `due` is of a foreign kind: nothing was written
+--       the error WRONGTYPE where `due` has the wrong type: nothing was written
 -- part: whole
 local due, journal, dead, ttls, worker = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 local streams, items = tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -28,7 +28,7 @@ local journal_max, whole_max = ARGV[4], tonumber(ARGV[5])
 local letters_max, dead_bytes_max = ARGV[6], tonumber(ARGV[7])
 local ttl_max, open_max = tonumber(ARGV[8]), tonumber(ARGV[9])
 local outcomes, over, channels, notes, blobs = {}, {}, {}, {}, {}
-redis.call('ZCARD', due)  -- before anything is written: it may be of a foreign kind
+redis.call('ZCARD', due)  -- before anything is written: it may have the wrong type
 local asked = redis.pcall('HLEN', ttls)
 local has_asked = type(asked) == 'number' and asked > 0
 
@@ -47,7 +47,7 @@ local function notify(channel, reply, id)
   list[#list + 1] = #reply <= whole_max and reply or id
 end
 
--- A journal that takes nothing (a foreign key, ids that are used up) is begun anew.
+-- A journal that cannot be written (wrong type, ids used up) is created again.
 local function write_journal(line)
   for _ = 1, 2 do
     local written = redis.pcall('XADD', journal, 'MAXLEN', '~', journal_max, '*', 'line', line)
@@ -74,7 +74,7 @@ local function write_letter(item, a, stream)
       if type(inputs) == 'string' then letter[i], letter[i + 1] = 'inputs', inputs end
     end
   end
-  -- No router writes so much; of what a foreign hand did, id and tenant are kept.
+  -- No router writes so much; if somebody else did, only id and tenant are kept.
   if #letter > 1000 then letter = {unpack(letter, 1, 4)} end
   for _, part in ipairs({'stream', stream, 'reply', ARGV[a + 3]}) do letter[#letter + 1] = part end
   local written = redis.pcall('XADD', dead, 'MAXLEN', '~', letters_max, '*', unpack(letter))
@@ -85,7 +85,7 @@ local function write_letter(item, a, stream)
   return true
 end
 
--- Who ends a request without its entry does not know its time-out. Until its deadline, copies of
+-- Who ends a request without its entry does not know its timeout. Until its deadline, copies of
 -- its ingress entry would be accepted: the tombstone stays so much longer.
 local function until_deadline(member)
   local deadline = redis.call('ZSCORE', due, member)
@@ -95,7 +95,7 @@ local function until_deadline(member)
 end
 
 -- How long a reply is kept: as its caller asked, however the request ends. A lost or foreign key, and
--- what a foreign hand has written there, mean the default.
+-- what somebody else has written there, mean the default.
 local function ttl_of(member, default)
   if not has_asked then return default end
   local ttl = whole(redis.call('HGET', ttls, member), 1, ttl_max, default)

@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- heads: entries of a stream without what is large in them, for whoever only looks.
+-- heads: entries of a stream without their large fields, for programs that only list them.
 --
 -- A script because a stream may hold gigabytes of inputs that a list of requests has no use for.
 --

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- inside: write down which requests are inside a worker's device process, for peers to know.
 --
--- Atomic because the hash of a worker that was buried and forgotten must not be made anew: nobody
+-- Atomic because the hash of a worker that was buried and forgotten must not be created again: nobody
 -- would remove it. Runs when memory is full, as the beat does.
 --
 -- KEYS  1 workers   2 hash of the worker

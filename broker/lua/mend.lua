@@ -1,5 +1,5 @@
 #!lua
--- mend: make anew what a deployed model needs and a foreign hand, or a server that came back
+-- mend: restore what a deployed model needs and somebody deleted, or a server that came back
 -- empty, has taken away: the deploy record, tenants, streams, groups.
 --
 -- Atomic because an operator may change the model or take it out of service meanwhile: then the
@@ -15,7 +15,7 @@
 --       (none: they are not known, and not made)
 --       then name and value of each field of the record known
 -- RESULT how many keys and groups were made; -1 where the record had to be made as well;
---       -2 where the mark is there; the error WRONGTYPE where a key is of a foreign kind, after
+--       -2 where the mark is there; the error WRONGTYPE where a key has the wrong type, after
 --       all others were mended
 -- part: epoch
 -- part: portions

@@ -1,6 +1,6 @@
 #!lua
 -- offer: add a version beside the stable one, with its streams and groups. Workers load it; requests
--- that name no version go on to the stable one.
+-- that name no version go to the stable one.
 --
 -- Atomic because a router must never see a version whose streams do not exist yet.
 -- KEYS  1 deploy   then the work streams of the version

@@ -9,7 +9,7 @@
 -- ARGV  1 epoch and 2 nonce of the deploy record that the router has read
 --       then the parked entry ids
 -- RESULT the error STALE where the deploy record is another by now, or WRONGTYPE where `due`, `later`
---       or `parked` is of a foreign kind: nothing has happened; else
+--       or `parked` has the wrong type: nothing has happened; else
 --       outcome of each item: MOVED, CLOSED, GONE (somebody was first), STALE (no such queue)
 -- part: ring
 local record = redis.pcall('HMGET', KEYS[4], 'stable', 'epoch', 'nonce')
@@ -23,11 +23,11 @@ redis.call('ZCARD', later)
 redis.call('XLEN', parked)
 
 local function promote(id, queue, bell)
-  -- An error: a foreign hand has put something else than an entry id in the place of one.
+  -- An error: somebody has written something other than an entry id there.
   local entry = redis.pcall('XRANGE', parked, id, id)[1]
   if not entry then return 'GONE' end
   local fields = entry[2]
-  -- One that a foreign hand wrote belongs to no request, and is ended with the closed ones; so is
+  -- One that no router wrote belongs to no request, and is removed with the closed ones; so is
   -- one of more parts than any router writes, or than can be moved.
   if #fields > 1000 then return 'CLOSED' end
   local member = (fields[8] or '') .. ':' .. (fields[6] or '')

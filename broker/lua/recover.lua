@@ -21,7 +21,7 @@ if record.err or not record[1] or (record[2] or '0') ~= ARGV[4] or (record[3] or
   return redis.error_reply('STALE the deploy record is another by now')
 end
 if redis.call('SISMEMBER', KEYS[3], gone) == 0 then return {} end
-redis.call('ZCARD', KEYS[2])  -- before anything is written: it may be of a foreign kind
+redis.call('ZCARD', KEYS[2])  -- before anything is written: it may have the wrong type
 local pending = redis.pcall('XPENDING', KEYS[5], 'worker', '-', '+', ARGV[3], gone)
 if pending.err or #pending == 0 then return {} end
 

@@ -12,7 +12,7 @@
 local listed = redis.call('HGET', KEYS[1], ARGV[1])
 if not listed then return 0 end
 local edge, others, found = tonumber(ARGV[2]), {}, false
--- What a foreign hand has written lists nothing.
+-- What somebody else has written lists nothing.
 local is_list, edges = pcall(cjson.decode, listed)
 if not is_list or type(edges) ~= 'table' then return 0 end
 for _, one in ipairs(edges) do

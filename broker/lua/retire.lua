@@ -7,7 +7,7 @@
 -- KEYS  1 lost   2 hash of the worker   3 bell of the worker   then all work streams of the model
 -- ARGV  1 lost worker
 -- RESULT 1 forgotten, 0 something is still pending
-redis.call('SCARD', KEYS[1])  -- before anything is written: it may be of a foreign kind
+redis.call('SCARD', KEYS[1])  -- before anything is written: it may have the wrong type
 for i = 4, #KEYS do
   local pending = redis.pcall('XPENDING', KEYS[i], 'worker', '-', '+', 1, ARGV[1])
   if not pending.err and #pending > 0 then return 0 end

@@ -8,7 +8,7 @@
 -- ARGV  1 worker   2 entry id   3 member of due   4 delay ms   5 attempt that comes next
 --       6 retries left after that
 -- RESULT PARKED, CLOSED (the request is over; the entry has ended), NOT_MINE,
---        STALE (what parks is of a foreign kind, or the entry has more parts than can be
+--        STALE (what parks has the wrong type, or the entry has more parts than can be
 --        parked; nothing has changed)
 local due, later, parked, stream = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local worker, id, member = ARGV[1], ARGV[2], ARGV[3]

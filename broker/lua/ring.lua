@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- ring: wake one worker.
 --
--- Atomic because the bell of a worker that is gone must not be made anew: nobody would remove it.
+-- Atomic because the bell of a dead worker must not be created again: nobody would remove it.
 -- Runs when memory is full, so that a worker can stop then.
 --
 -- KEYS  1 workers   2 bell of the worker

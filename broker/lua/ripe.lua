@@ -9,7 +9,7 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local found = {}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[1])) do
-  -- What is no entry id was put there by a foreign hand: nothing is parked under it.
+  -- A member that is not an entry id was written by somebody else: nothing is parked under it.
   local entries = redis.pcall('XRANGE', KEYS[2], id, id)
   if entries.err and string.sub(entries.err, 1, 9) == 'WRONGTYPE' then return entries end
   local fields, version = entries[1] and entries[1][2] or {}, ''

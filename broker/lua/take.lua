@@ -25,7 +25,7 @@ local record = redis.pcall('HMGET', KEYS[4], 'stable', 'epoch', 'nonce')
 if record.err or not record[1] or (record[2] or '0') ~= ARGV[5] or (record[3] or '') ~= ARGV[6] then
   return redis.error_reply('STALE the deploy record is another by now')
 end
-redis.call('ZCARD', KEYS[2])  -- before anything is read: it may be of a foreign kind
+redis.call('ZCARD', KEYS[2])  -- before anything is read: it may have the wrong type
 local weight_max = tonumber(ARGV[4])
 -- Entries of one read: few while their size is not known, more once they have proved small.
 local few, many, small = 16, 64, 16384
@@ -35,7 +35,7 @@ local function scores_of(entries)
   local members = {}
   for i, entry in ipairs(entries) do
     local fields = entry[2]
-    -- One that a foreign hand wrote belongs to no request, and is ended with the closed ones.
+    -- One that no router wrote belongs to no request, and is removed with the closed ones.
     members[i] = (fields[4] or '') .. ':' .. (fields[2] or '')
   end
   return redis.call('ZMSCORE', KEYS[2], unpack(members))
@@ -45,7 +45,7 @@ local function weigh(fields)
   local rows = 1
   for i = 5, #fields, 2 do
     if fields[i] == 'rows' then rows = whole(fields[i + 1], 1, weight_max, 1) end
-    -- Inputs that lie elsewhere are fetched by whoever takes the entry.
+    -- Inputs outside the entry are fetched by the worker that takes it.
     if fields[i] == 'inputs_bytes' then bytes = bytes - whole(fields[i + 1], 0, bytes_max, 0) end
     bytes = bytes - #fields[i + 1]
   end

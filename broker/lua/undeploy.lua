@@ -9,7 +9,7 @@
 --       6 deploy   7 due   then all others that it has
 -- ARGV  1 forced: '1' or '0'   2 how long the mark and the workers stay, ms
 --       3 how long journal and dead letters stay, ms   4 epoch and 5 nonce of the record that
---       names the keys (neither: whatever it is)
+--       names the keys (neither: any record)
 -- RESULT {removed 1 or 0, open requests}; {-1, 0} where the record is another by now
 -- part: portions
 local record = redis.call('HMGET', KEYS[6], 'epoch', 'nonce')

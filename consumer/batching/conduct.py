@@ -1,6 +1,6 @@
 """How versions have behaved towards the device processes that they share.
 
-Outlives a worker. Every time is an argument; whoever calls holds the worker's lock.
+Outlives a worker. Every time is an argument; callers hold the worker's lock.
 """
 
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ class Conduct:
         return name in self._versions and self._versions[name].is_proven
 
     def refusal_of(self, name: str, record: VersionRecord) -> str:
-        """Why a version is not to be tried, as long as it is not deployed anew."""
+        """Why a version is not tried until it is deployed again."""
         known = self._versions.get(name)
         if known is None or known.refused is None or is_deployed_anew(known.refused, record):
             return ""

@@ -1,6 +1,6 @@
 """The worker's decisions: what to send to the device process next, and what has ended.
 
-No I/O and no clock here. Whoever has news (entries taken, a message of the device process, a lost
+No I/O and no clock here. A thread with news (entries taken, a message of the device process, a lost
 device) calls in under the worker's one lock and gets back what to do.
 """
 
@@ -40,7 +40,7 @@ from .suspects import Suspects
 _CREDIT_BYTES = 32 * 1024 * 1024
 # Bytes of inputs held; beyond it, nothing is taken, however few rows they are.
 _HELD_BYTES = 64 * 1024 * 1024
-# After the last version is loaded anew, suspects wait for so long: enough to serve what has waited.
+# After the last version is loaded again, suspects wait this long: enough to serve what has waited.
 _OTHERS_FIRST_MS = 250
 _SMOOTH = 0.1
 # What a batch counts for at least, so that lanes with free models still take turns.
@@ -93,7 +93,7 @@ class Core:
         return left
 
     def hand_on(self, number: int) -> list[tuple[HeldRequest, bool]]:
-        """Forget a lane that goes on in another core; returns what it held.
+        """Drop a lane that moves to another core; returns what it held.
 
         With each request, whether it is a suspect. The device process must be gone.
         """
@@ -537,7 +537,7 @@ class Core:
         return sum(held.is_inside for held in self.held.values())
 
     def lose_device(self, kind: ErrorKind, message: str) -> list[EndedRequest]:
-        """The device process is gone: whatever was inside runs again, alone.
+        """The device process is gone: each request that was running in it runs again, alone.
 
         A request that was alone in it is the culprit and ends with `kind`.
         """

@@ -105,7 +105,7 @@ class Lane:
     refusal: str = ""
     is_told: bool = False  # that it was refused
     deaths: int = 0  # of the device process while it loaded this lane
-    leaving: bool = False  # it is to go on in a device process of its own
+    leaving: bool = False  # it will move to a device process of its own
     lineage: str = ""
     cost: CostCurve = field(default_factory=CostCurve)
     waiting: deque[HeldRequest] = field(default_factory=deque)
@@ -137,7 +137,7 @@ class Lane:
         return bool(self.waiting or self.rows or self.preparing)
 
     def weigh(self, held: HeldRequest) -> None:
-        """Count a request against room, anew where another number of rows has become known.
+        """Count a request against room, again once its real number of rows is known.
 
         A large request counts for half a batch at most: it must not keep others out.
         """

@@ -43,7 +43,7 @@ class WorkersPackages(MetaPathFinder):
 
 
 def load_package(folder: str) -> None:
-    """Load batchfleet from this folder, whatever the environment holds under that name."""
+    """Load batchfleet from this folder, even if the environment has a package of that name."""
     spec = importlib.util.spec_from_file_location(
         _NAME, Path(folder) / "__init__.py", submodule_search_locations=[folder]
     )

@@ -205,7 +205,7 @@ def _is_deaf() -> bool:
     """Whether nobody can type anything here."""
     try:
         return not sys.stdin.isatty()
-    except Exception:  # noqa: BLE001  it may be None, closed, or whatever a model put in its place
+    except Exception:  # noqa: BLE001  it may be None, closed, or replaced by a model
         return True
 
 

@@ -36,7 +36,7 @@ _LEFT_MAX = 32
 class Fetcher:
     """Reads what lies at URLs, each with one deadline over all of it. Safe to use from any thread.
 
-    Looking up a name, connecting and every read have time-outs of their own, or none; so each fetch
+    Looking up a name, connecting and every read have timeouts of their own, or none; so each fetch
     runs on a thread that can be left behind, with its connection shut, so that it ends soon.
     """
 

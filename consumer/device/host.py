@@ -165,7 +165,7 @@ def make_prints_safe() -> None:
 
 
 def keep_room() -> None:
-    """Leave our own code enough stack, whatever a model has made of the limit."""
+    """Give our own code enough stack, even if a model changed the limit."""
     if sys.getrecursionlimit() < _RECURSION_MIN:
         sys.setrecursionlimit(_RECURSION_MIN)
 

@@ -12,7 +12,7 @@ _IMMUTABLE = frozenset((type(None), bool, int, float, complex, str, bytes))
 
 
 def kept(value: Any, model: Any = None) -> Any:
-    """The value as it is now, whatever the code that gave it does next.
+    """A copy of the value that later changes by user code do not affect.
 
     Arrays, tensors and containers are copied, and objects of other classes as far as they can be:
     one that cannot (it holds a lock, say) is returned as it is. `model`, where a value refers to

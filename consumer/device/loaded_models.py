@@ -28,7 +28,7 @@ NOT_TAKEN: Final = object()
 class LoadedModel:
     """A loaded version. `device` is what the model itself was given.
 
-    Whoever calls `preprocess` or `postprocess` holds the lock of that name until what came back is
+    A caller of `preprocess` or `postprocess` holds the lock of that name until what came back is
     copied: several threads prepare and answer, and a model may return the same buffer each time.
     """
 

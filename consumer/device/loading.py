@@ -62,7 +62,7 @@ def load_lane(
     """Load a version and warm it up; on the device thread.
 
     Raises:
-        BaseException: whatever the model or its libraries raise; `refusal` puts it into words.
+        BaseException: any error of the model or its libraries; `refusal` describes it.
     """
     started_ms = clock.monotonic_ms()
     logger = logger.bind(model=load.model, version=load.version)

@@ -256,7 +256,7 @@ def _first_axis(values: Iterable[Any]) -> Any:
 
 def _whole(name: str, value: Any, lowest: int) -> int:
     if not isinstance(value, bool) and isinstance(value, _WHOLE):
-        number = int(value)  # plain, whatever a derived class makes of comparisons
+        number = int(value)  # plain, in case a derived class overrides comparisons
         if lowest <= number <= _LENGTH_MAX:
             return number
     raise RequestError.of(

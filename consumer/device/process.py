@@ -140,7 +140,7 @@ class DeviceProcess:
         self._fetchers.dismiss()
 
     def join(self) -> None:
-        """Wait for the device thread; a model's code may keep it for ever."""
+        """Wait for the device thread; a model's code may block it forever."""
         if self._device_thread.ident is not None:
             self._device_thread.join()
 

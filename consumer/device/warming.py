@@ -120,7 +120,7 @@ def _measure_ms(lane: LoadedModel, request: OpenRequest, rows: int, clock: Clock
     if first_ms > _SLOW_MS:
         return first_ms
     second_ms = run_ms()
-    # The least of the runs: whatever else the machine does only ever adds time.
+    # The minimum of the runs: other work of the machine only adds time.
     if second_ms > _QUICK_MS:
         return min(first_ms, second_ms)
     return min(second_ms, run_ms(), run_ms())

@@ -111,7 +111,7 @@ class FrameChannel:
         self._wake()
 
     def receive(self, timeout_s: float | None = None) -> list[Message]:
-        """Wait for messages, writing out kept frames meanwhile; empty after the time-out.
+        """Wait for messages, writing out kept frames meanwhile; empty after the timeout.
 
         Raises:
             ChannelClosedError: the other side closed.
@@ -138,7 +138,7 @@ class FrameChannel:
     def _forget_wakes(self) -> None:
         try:
             os.read(self._wake_read, 4096)
-        except OSError as error:  # a model's code may close whatever is open
+        except OSError as error:  # a model's code may close any descriptor
             raise ChannelClosedError("the device connection is closed") from error
 
     def _last_words(self) -> list[Message]:
@@ -168,7 +168,7 @@ class FrameChannel:
     def abandon(self) -> None:
         """Let go of the connection in a process that was forked from its owner's.
 
-        No thread but the caller's is left, and locks may be held for ever.
+        No thread but the caller's is left, and locks may be held forever.
         """
         self._lock = threading.Lock()
         self._closed = True

@@ -73,8 +73,8 @@ class Link(Protocol):
 class DeviceLink:
     """Owns one device process. Any thread may send; the thread that started it receives.
 
-    The process is over when it has ended, whoever else holds its end of the connection; what it
-    said until then counts.
+    The process is over when it has ended, even if another process holds its end of the connection.
+    What it sent until then is valid.
     """
 
     def __init__(

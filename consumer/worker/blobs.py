@@ -19,7 +19,7 @@ from ..link.protocol import Failure
 T = TypeVar("T")
 Placed = tuple[Placement, WorkEntry]
 
-# A caller may understate the size of a blob: so many are read at once, whatever they claim.
+# A caller may understate the size of a blob: at most so many are read at once.
 _AT_ONCE = 4
 
 

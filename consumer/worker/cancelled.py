@@ -1,7 +1,7 @@
 """Looks whether what a worker holds is still wanted: requests may be cancelled or expire meanwhile.
 
 `take` hands out open requests only; this is for what waits inside the worker. What runs on the
-device goes on to its end, since a batch cannot be taken apart.
+device runs to its end, because a batch cannot be split.
 """
 
 from collections.abc import Collection, Iterable

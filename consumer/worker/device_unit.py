@@ -1,8 +1,8 @@
 """One device process, the core that decides what it gets, and the thread that talks to it.
 
 A worker has one unit per environment. The unit's *device* thread starts the process, receives from
-it, sends the next batch and then settles. The worker's one lock guards all units: whoever has news
-calls the core under it, since a hand-over through a queue costs a tenth of a millisecond.
+it, sends the next batch and then settles. The worker's one lock guards all units: threads call the
+core under it, because a hand-over through a queue costs a tenth of a millisecond.
 """
 
 import threading
@@ -127,7 +127,7 @@ class DeviceUnit:
         return new
 
     def hand_on(self, lane: Lane) -> list[tuple[HeldRequest, bool]]:
-        """Forget a lane that goes on in another unit; the lock is held."""
+        """Drop a lane that moves to another unit; the lock is held."""
         return self.core.hand_on(lane.number)
 
     def adjust_lane(self, lane: Lane, record: VersionRecord) -> None:
@@ -336,7 +336,7 @@ class DeviceUnit:
             for message in messages:
                 link.send(message)
         except ChannelClosedError:
-            # The receiving thread finds the channel closed as well and starts anew.
+            # The receiving thread finds the channel closed as well and starts again.
             self.core.suspects.acquit()
             return False
         return True

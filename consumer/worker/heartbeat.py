@@ -21,12 +21,11 @@ _OF_ONE_MODEL = (Remedy.SET_ASIDE, Remedy.RECREATE, Remedy.REPORT)
 class Heartbeat:
     """Keeps a worker among the living of each model that it serves.
 
-    `announce` and `withdraw` may be called from any thread; the rest belongs to the heart's own.
-    After a beat went through for all models, `on_beat` gets the moment before it was sent, which
-    is when the lease began anew. A name that a foreign hand, or a server that lost its data, took
-    from the living is entered again where no peer can have buried it. A model whose keys a foreign
-    hand has spoilt is told of once and set aside: it must not cost the others their beat.
-    `stopping` ends it.
+    `announce` and `withdraw` may be called from any thread; the rest belongs to its own thread.
+    After a heartbeat succeeded for all models, `on_beat` gets the time before it was sent, which is
+    when the lease was renewed. If the server lost the name, it joins again, unless another worker
+    can have buried it. A model with damaged keys is reported once and set aside, so that the others
+    keep their heartbeat. `stopping` ends it.
     """
 
     def __init__(
@@ -153,7 +152,7 @@ class Heartbeat:
 
     @contextmanager
     def _apart(self, keys: ModelKeys) -> Iterator[None]:
-        """Around what is done for one model: what a foreign hand did to it concerns no other."""
+        """Wraps the work for one model: a damaged key of one model does not affect others."""
         try:
             yield
         except ServerError as error:

@@ -250,7 +250,7 @@ class Intake:
                 try:
                     pending = self._pending(stream)
                 except (NoGroupError, UnusableKeyError):
-                    continue  # what was pending went with it; routers tell, and make it anew
+                    continue  # what was pending went with it; routers report and restore it
                 lost = [entry for entry in pending if not self._desk.is_held(stream, entry[0])]
                 if lost:
                     self._hand_over(lane, self._read([(stream, lost)]))

@@ -48,7 +48,7 @@ class DeployRecords:
         found: dict[str, Deployment] = {}
         for name, raw in zip(names, hashes, strict=True):
             if self._steps.run("read", name, partial(settled, [raw])) is None:
-                # Under a key of a foreign kind lies no word of an operator.
+                # A key of the wrong type says nothing about what an operator wants.
                 deployment = self.known.get(name)
             else:
                 deployment = self._read_record(name, raw)

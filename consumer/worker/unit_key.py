@@ -26,5 +26,5 @@ class UnitKey:
 
     @property
     def loop_name(self) -> str:
-        """What the unit's thread is called where loops are told of."""
+        """The name of the unit's thread in reports about loops."""
         return " ".join(part for part in ("device", self.environment, self.version) if part)

@@ -57,7 +57,7 @@ class Echo(Model):
         raise            raises an error
         hang             never returns
         segv             reads address 0: the process dies
-        grow:64          keeps so many more megabytes for ever
+        grow:64          keeps so many more megabytes
         hold_gil:9000    holds the interpreter lock for so many milliseconds (1000)
         memory_error     raises MemoryError
         wrong_count      preprocess: nothing; predict: one output too few; postprocess: no columns

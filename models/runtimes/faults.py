@@ -39,7 +39,7 @@ class Fault:
 
 
 def parse_fault(text: str) -> Fault:
-    """Read `switch[:number][@stage]`; whatever follows a blank is ignored.
+    """Read `switch[:number][@stage]`; text after a space is ignored.
 
     Raises:
         ValueError: not a switch, or not one for that stage.
@@ -70,7 +70,7 @@ def _raise(_value: int, _kept: list[bytes]) -> None:
 
 
 def _hang(_value: int, _kept: list[bytes]) -> None:
-    # Without a time-out on purpose: to end this is the duty of the time limits.
+    # Without a timeout on purpose: to end this is the duty of the time limits.
     threading.Event().wait()
 
 

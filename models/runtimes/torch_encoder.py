@@ -105,7 +105,7 @@ class TorchEncoder(Model):
         """The tokens of a text, or of its start, and whether there is more of it.
 
         Nobody needs the tokens of the megabytes behind those that the model takes. The start is
-        taken anew, four times as long, where it does not hold as many tokens as count.
+        taken again, four times as long, if it does not contain enough tokens.
         """
         for characters in self._starts:
             start = _start_of(text, characters)

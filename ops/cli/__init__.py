@@ -1,7 +1,7 @@
 """The command line `batchfleet`: one file per command family, loaded when its command is run.
 
 The table below holds each command's place and its line of help, so that `batchfleet --help` imports
-no command at all; a test holds the lines against the commands themselves.
+no command at all; a test compares the lines with the commands.
 """
 
 import errno

@@ -73,7 +73,7 @@ def settings_of(program: str) -> tuple[str, ...]:
 def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command the options for these settings; it gets `Loaded` as its first argument.
 
-    Settings without an option are read from environment and file all the same.
+    Settings without an option are still read from environment and file.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,6 +1,6 @@
 """Printing: JSON for scripts, lines and tables for people.
 
-Whatever a command prints goes through here: texts come from callers, models, stores and servers,
+All output of commands goes through here: texts come from callers, models, stores and servers,
 and on a terminal an escape sequence clears the screen, a line end forges a line, and a
 bidirectional mark turns words around.
 """

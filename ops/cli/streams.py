@@ -1,4 +1,4 @@
-"""Output that is safe whatever stdout and stderr are: closed, full, a pipe that is gone, ASCII.
+"""Output that is safe with any stdout and stderr: closed, full, a broken pipe, ASCII.
 
 Text goes out as far as the stream's encoding has it, with `?` for the rest. A stdout that cannot
 be written to ends the command with one line on stderr; a stderr that cannot is nobody's to tell.

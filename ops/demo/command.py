@@ -45,7 +45,7 @@ class Embedded:
 class Embedder:
     """Embeds texts with a fleet, `IN_FLIGHT` of them at any time. Belongs to one event loop.
 
-    `answered` is called once a text, whatever became of it.
+    `answered` is called once per text, with a result or an error.
     """
 
     def __init__(self, client: AsyncClient, clock: Clock, answered: Tick) -> None:

@@ -1,5 +1,5 @@
 -- Streams with their groups, from the start. Those that were to end, since a version was withdrawn,
--- stay. What is of a foreign kind fails in `require_streams`, before anything is made.
+-- stay. A key of the wrong type fails in `require_streams`, before anything is created.
 local function require_streams(first)
   for i = first, #KEYS do redis.call('XLEN', KEYS[i]) end
 end
