@@ -60,7 +60,7 @@ PROGRAM_MUTANTS = [
         name="an error of the server's ends no outage",
         breaks="a server that came back empty is mended",
         path="service/outage.py",
-        before="            self.ends(loop)  # whatever it says, the server answers\n",
+        before="            self.ends(loop)  # any answer shows that the server is up\n",
         after="",
         tests=(f"{OUTAGE}::test_an_error_that_the_server_answers_with_shows_that_it_is_back",),
     ),
