@@ -6,8 +6,6 @@ from dataclasses import replace
 import pytest
 from support.loops import Watch
 
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.context import WorkerContext
 from batchfleet.consumer.frames import ChannelClosedError
 from batchfleet.consumer.protocol import Hello, Load, Ready, Refused, Unload
@@ -15,6 +13,8 @@ from batchfleet.consumer.unit_key import CROWD
 from batchfleet.consumer.worker import Worker
 from batchfleet.service.events import Events
 from batchfleet.service.settings import Settings
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.deployment import Limits, VersionRecord
 
 HELLO = Hello(1, 7, "3")
