@@ -11,7 +11,7 @@ from typing import Any
 from batchfleet.models.importing import import_builtin
 from batchfleet.models.store import Store
 from batchfleet.ops.deployment import Operator, deploy, override
-from batchfleet.ops.local_fleet import LocalFleet, Surroundings
+from batchfleet.ops.local_fleet import LocalFleet, ProcessContext
 from batchfleet.service.clock import SystemClock
 from batchfleet.service.events import Events
 from batchfleet.service.lifecycle import StopSignal
@@ -77,8 +77,8 @@ def _settings(plan: FleetPlan, store: str) -> Settings:
     )
 
 
-def _surroundings() -> Surroundings:
-    return Surroundings(
+def _surroundings() -> ProcessContext:
+    return ProcessContext(
         environ=dict(os.environ), clock=SystemClock(), events=Events(), stop=StopSignal()
     )
 

@@ -27,17 +27,17 @@ from ..wire.announcements import worker_announcement
 from ..wire.deployment import Deployment, Stamp, VersionRecord
 from ..wire.errors import ServerError
 from ..wire.keys import ModelKeys
-from .closed import ClosedWatch
-from .conduct import is_another, is_deployed_anew
-from .context import Devices, WorkerContext
-from .device_command import device_command
-from .device_environment import device_environment
-from .environment import Interpreters
-from .held import Lane
-from .link import DeviceLink
-from .records import DeployRecords
-from .recovery import Recovery
-from .worker import Outcome, Worker
+from .batching.conduct import is_another, is_deployed_anew
+from .batching.state import Lane
+from .link.device_command import device_command
+from .link.device_environment import device_environment
+from .link.link import DeviceLink
+from .worker.cancelled import CancelWatch
+from .worker.context import Devices, WorkerContext
+from .worker.interpreters import Interpreters
+from .worker.records import DeployRecords
+from .worker.recovery import Recovery
+from .worker.worker import Outcome, Worker
 
 _TICK_S = 0.1
 _JOIN_S = 5.0
@@ -120,7 +120,7 @@ class Keeper:
         self._steps = Steps(self._context.outage)
         self._records = DeployRecords(self._context.settings, self._context.events, self._steps)
         self._recovery = Recovery(worker, self._executor, self._context)
-        self._closed = ClosedWatch(
+        self._closed = CancelWatch(
             worker, self._executor, self._context.settings.namespace, self._steps
         )
         self._next_refresh_ms = 0.0

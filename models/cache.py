@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from ..service.ownership import foreign_hand
+from ..service.ownership import why_not_ours
 from ..wire.errors import StoreError
 from .files import FileEntry, is_intact, plain_path, write_durably
 from .manifest import Manifest
@@ -85,7 +85,7 @@ def own_cache(folder: Path) -> Path:
         folder.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"cannot write the cache {folder}: {error.strerror}") from error
-    if why := foreign_hand([folder]):
+    if why := why_not_ours([folder]):
         raise StoreError(f"no cache can lie there: {why}; name another folder with --cache")
     return folder
 
@@ -125,7 +125,7 @@ def kept_copy(path: Path, entry: FileEntry, write: Callable[[BinaryIO], None]) -
         StoreError: of `write`.
         OSError: it cannot be written.
     """
-    if path.exists() and not foreign_hand([path]) and is_intact(path, entry):
+    if path.exists() and not why_not_ours([path]) and is_intact(path, entry):
         return path
     scratch = path.with_name(f".{secrets.token_hex(8)}")
     try:

@@ -35,7 +35,7 @@ class DraftError(BatchfleetError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class PublishOptions:
     """What whoever publishes says beside the file. Empty: as the file says, else the default.
 
     Attributes:
@@ -56,7 +56,7 @@ class Wishes:
     environment: str = ""
 
 
-def draft_of_file(path: Path, wishes: Wishes) -> tuple[Manifest, dict[str, Path]]:
+def draft_of_file(path: Path, wishes: PublishOptions) -> tuple[Manifest, dict[str, Path]]:
     """The draft of a version whose class is in `path`, and its files by their names.
 
     Raises:
@@ -219,7 +219,7 @@ def _encode(path: Path, wire: Mapping[str, Any]) -> bytes:
         raise DraftError(f"{path}: what it says about itself is not plain JSON: {error}") from error
 
 
-def _sources(path: Path, wishes: Wishes) -> dict[str, Path]:
+def _sources(path: Path, wishes: PublishOptions) -> dict[str, Path]:
     sources = {path.name: path}
     extras = [*wishes.extras, *([wishes.requirements] if wishes.requirements else [])]
     for extra in extras:
@@ -239,7 +239,7 @@ def _files_of(path: Path) -> dict[str, Path]:
         raise DraftError(str(error)) from error
 
 
-def _environment(wishes: Wishes) -> dict[str, str]:
+def _environment(wishes: PublishOptions) -> dict[str, str]:
     if wishes.requirements is None:
         return _given({"environment": wishes.environment})
     if b"--hash=sha256:" not in _read(wishes.requirements):

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import orjson
 
-from ..service.ownership import foreign_hand, foreign_hand_within
+from ..service.ownership import foreign_hand_within, why_not_ours
 from ..service.regular_files import read_regular
 from ..wire.errors import EnvironmentMissingError, StoreError
 from .cache import own_cache
@@ -57,7 +57,7 @@ def python_of(name: str, version: str, rule: EnvironmentRule, cache: Path) -> Pa
     missing = _why_missing(name, folder, version)
     if missing:
         raise EnvironmentMissingError(missing)
-    if why := foreign_hand_within(folder) or foreign_hand(_homes(folder)):
+    if why := foreign_hand_within(folder) or why_not_ours(_homes(folder)):
         raise StoreError(f"its environment {name} is not run: {why}")
     return folder / "bin" / "python"
 

@@ -21,7 +21,7 @@ import fsspec.core
 from fsspec.implementations.local import LocalFileSystem
 
 from ..service.addresses import masked_text, masked_url
-from ..service.ownership import foreign_hand
+from ..service.ownership import why_not_ours
 from ..service.regular_files import open_regular, read_at_most
 from ..wire.errors import StoreError
 from ..wire.names import RULE, is_name, require_name
@@ -185,7 +185,7 @@ class Store:
         if self._folder is None:
             return self._fetch_copies(manifest, self._remote_file)
         folder = self._folder / manifest.model / manifest.version
-        if foreign_hand(folder / checked_name(name) for name in (MANIFEST_NAME, *manifest.files)):
+        if why_not_ours(folder / checked_name(name) for name in (MANIFEST_NAME, *manifest.files)):
             return self._fetch_copies(manifest, self._local_file)
         for name, entry in manifest.files.items():
             path = self._place(self._folder, folder / checked_name(name))
@@ -215,7 +215,7 @@ class Store:
             return manifest
         return self._publish_local(self._folder / manifest.model, manifest, sources, progress)
 
-    def foreign_hand(self, model: str = "", version: str = "") -> str:
+    def why_not_ours(self, model: str = "", version: str = "") -> str:
         """Why others may write to the store, or to a version's manifest; empty where they cannot.
 
         Nothing is said of a store that is not a folder of this machine, or is not there.
@@ -223,7 +223,7 @@ class Store:
         if self._folder is None or not self._folder.exists():
             return ""
         within = (model, version, MANIFEST_NAME) if model else ()
-        return foreign_hand([self._folder, self._folder.joinpath(*within)])
+        return why_not_ours([self._folder, self._folder.joinpath(*within)])
 
     @property
     def place(self) -> tuple[fsspec.AbstractFileSystem, str]:

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..broker import fleet
-from ..consumer.context import Devices
-from ..consumer.device_command import device_command
-from ..consumer.device_environment import device_environment
-from ..consumer.link import DeviceLink
+from ..consumer.link.device_command import device_command
+from ..consumer.link.device_environment import device_environment
+from ..consumer.link.link import DeviceLink
 from ..consumer.program import ConsumerProgram
+from ..consumer.worker.context import Devices
 from ..models.cache import default_cache
-from ..models.drafting import Wishes, draft_of_file
+from ..models.drafting import PublishOptions, draft_of_file
 from ..models.environment_rule import LOCKED
 from ..models.environments import build_locked
 from ..models.manifest import Manifest
@@ -29,7 +29,7 @@ from ..wire.deployment import LIMIT_ROWS
 from ..wire.errors import BatchfleetError
 from . import deployment
 from .deployment import Operator
-from .local_fleet import LocalFleet, Surroundings
+from .local_fleet import LocalFleet, ProcessContext
 from .survey import read_worker
 
 REFRESH_MS = 200
@@ -87,7 +87,7 @@ class Snapshot:
 class VersionSeries:
     """Turns states of a file into versions 1, 2, … in a store of our own. Main thread only."""
 
-    def __init__(self, path: Path, wishes: Wishes, settings: Settings) -> None:
+    def __init__(self, path: Path, wishes: PublishOptions, settings: Settings) -> None:
         lifted = {name: LIMIT_ROWS[name].highest for name in _LIFTED}
         self.path = path
         self._wishes = replace(wishes, limits={**lifted, **wishes.limits})
@@ -243,7 +243,7 @@ class Development:
 class DevelopmentWorker:
     """The worker in a thread of this process, its device processes at this terminal."""
 
-    def __init__(self, settings: Settings, around: Surroundings, sources: Path) -> None:
+    def __init__(self, settings: Settings, around: ProcessContext, sources: Path) -> None:
         def open_link(python: Path | None) -> DeviceLink:
             command = device_command(settings, python, sources)
             return DeviceLink(command, environ=surroundings, at_terminal=True)

@@ -31,7 +31,7 @@ class PortInUseError(BatchfleetError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ProcessContext:
     """What a fleet gets from the process that starts it.
 
     `adopts`: the process adopts orphans and starts nothing beside the fleet, so that any other
@@ -65,7 +65,7 @@ class LocalFleet:
     signal; `stop` at the end in any case.
     """
 
-    def __init__(self, settings: Settings, port: int | None, around: Surroundings) -> None:
+    def __init__(self, settings: Settings, port: int | None, around: ProcessContext) -> None:
         self._settings = settings
         self._port = port
         self._around = around

@@ -12,11 +12,11 @@ from typing import Any
 import orjson
 
 from ..consumer.device.trial import EXIT_INTERRUPTED, Job, Trial, record_of
-from ..consumer.device_command import module_command
-from ..consumer.device_environment import device_environment
-from ..consumer.link import log_stream
+from ..consumer.link.device_command import module_command
+from ..consumer.link.device_environment import device_environment
+from ..consumer.link.link import log_stream
 from ..models.cache import default_cache, find_cache
-from ..models.drafting import Wishes, draft_of_file
+from ..models.drafting import PublishOptions, draft_of_file
 from ..models.environment_rule import EnvironmentRule
 from ..models.environments import python_of
 from ..models.manifest import Manifest
@@ -43,7 +43,7 @@ class Candidate:
 
 
 @contextmanager
-def candidate_of_file(path: Path, wishes: Wishes) -> Iterator[Candidate]:
+def candidate_of_file(path: Path, wishes: PublishOptions) -> Iterator[Candidate]:
     """The class of a file as a version, in a store that is gone afterwards."""
     named = replace(wishes, model=wishes.model or path.stem, version=wishes.version or "try")
     draft, sources = draft_of_file(path, named)

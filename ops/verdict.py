@@ -50,7 +50,7 @@ class Verdict:
         new = {name: why for name, why in self.refused.items() if before.refused.get(name) != why}
         return replace(self, refused=new)
 
-    def require_room_for_hope(self, model: str, version: str) -> None:
+    def raise_if_all_refuse(self, model: str, version: str) -> None:
         """Pass, unless nobody is left who could serve the version.
 
         Raises:

@@ -24,7 +24,7 @@ from ..wire.reply import Reply, decode_reply
 from ..wire.states import State
 from .blobs import may_have_blobs, with_outputs
 from .errors import ClientClosedError, WaitTimeoutError, not_picklable
-from .ingress import Entry, Ingress, NotAddedError, check_added
+from .ingress import Ingress, NotAddedError, PackedRequest, check_added
 from .missing import why_not_added
 from .options import (
     NO_OPTIONS,
@@ -36,7 +36,7 @@ from .options import (
     require_number,
 )
 from .pauses import Pauses
-from .recovery import Recovery
+from .reconnect import Reconnect
 from .removal import ReplyRemover
 from .result import Handle, HandleLike, Result, as_handle
 from .target import find_target
@@ -90,7 +90,7 @@ class AsyncClient:
             target.broker, "batchfleet-client-waiter", self._tenant, self._executor
         )
         self._remover = ReplyRemover(self._executor, self._tenant)
-        self._recovery = Recovery(self._executor)
+        self._reconnect = Reconnect(self._executor)
         self._ingresses = lru_cache(_MODELS_MAX)(self._open_ingress)
         self._is_closed = False
 
@@ -165,7 +165,7 @@ class AsyncClient:
             await self._waiter.confirm(keys, entry.request_id, within_s)
         try:
             if (store := entry.store) is not None:
-                await self._recovery.twice(lambda: self._executor.run_packed(store), within_s)
+                await self._reconnect.retry_once(lambda: self._executor.run_packed(store), within_s)
             self._executor.post(entry.add, wait.future, check_added)
             if options.id is not None:
                 self._waiter.look(wait, is_repeat=True)
@@ -215,7 +215,7 @@ class AsyncClient:
                 while (state := await self.status(known)) in _OPEN_STATES:
                     # Again and again: another router may read this before it reads the request.
                     send = partial(self._executor.run_packed, packed)
-                    if await self._recovery.twice(send, seconds) is None:
+                    if await self._reconnect.retry_once(send, seconds) is None:
                         raise await self._why_not_added(self._keys_of(known))
                     await pauses.pause()
         except TimeoutError as error:
@@ -320,7 +320,7 @@ class AsyncClient:
                 task.cancel()
             await asyncio.gather(*window, return_exceptions=True)
 
-    def _prepare(self, model: str, inputs: Any, options: Options) -> Entry:
+    def _prepare(self, model: str, inputs: Any, options: Options) -> PackedRequest:
         if self._is_closed:
             raise ClientClosedError("the client was closed")
         request_id = self._ids.new() if options.id is None else require_name("id", options.id)
@@ -339,30 +339,30 @@ class AsyncClient:
     def _open_ingress(self, model: str) -> Ingress:
         return Ingress(ModelKeys(self._namespace, require_name("model", model)), self._tenant)
 
-    async def _add(self, entry: Entry, within_s: float) -> bytes:
-        entry_id = await self._recovery.twice(lambda: self._send(entry), within_s)
+    async def _add(self, entry: PackedRequest, within_s: float) -> bytes:
+        entry_id = await self._reconnect.retry_once(lambda: self._send(entry), within_s)
         if entry_id is None:
             raise await self._not_added(entry)
         return bytes(entry_id)
 
-    async def _send(self, entry: Entry) -> Any:
+    async def _send(self, entry: PackedRequest) -> Any:
         if entry.store is not None:
             await self._executor.run_packed(entry.store)
         return await self._executor.run_packed(entry.add)
 
     async def _add_again(
-        self, answer: ServerError | None, entry: Entry, wait: Wait, within_s: float
+        self, answer: ServerError | None, entry: PackedRequest, wait: Wait, within_s: float
     ) -> Reply:
         """The reply to a request that was not added as far as we know."""
         if answer is None:
             raise await self._not_added(entry) from None
         self._waiter.renew(wait, within_s)
         if not wait.future.done():
-            await self._recovery.wait_for(named(answer, head_of(entry.add)), within_s)
+            await self._reconnect.wait_for(named(answer, head_of(entry.add)), within_s)
             await self._add(entry, within_s)
         return await wait.future
 
-    async def _not_added(self, entry: Entry) -> RequestError:
+    async def _not_added(self, entry: PackedRequest) -> RequestError:
         if entry.store is not None:
             await self._executor.run(
                 requests.forget_blob(entry.keys, self._tenant, entry.request_id)
@@ -397,7 +397,7 @@ class AsyncClient:
         if self._is_closed:
             return
         self._is_closed = True
-        self._recovery.close()
+        self._reconnect.close()
         await self._waiter.close()
         await self._remover.close()
         await self._executor.close()

@@ -21,7 +21,7 @@ _ID_HERE = "<id>"
 _INPUTS_HERE = b"<inputs>"
 
 
-class Entry(NamedTuple):
+class PackedRequest(NamedTuple):
     """One request on its way: the command that adds it, and one that must have gone before.
 
     `store` puts inputs under the request's blob key that are too large for an entry.
@@ -43,7 +43,7 @@ class Ingress:
         self._before_id, rest = blank.split(_length(_ID_HERE) + _ID_HERE.encode())
         self._before_inputs, self._end = rest.split(_length(_INPUTS_HERE) + _INPUTS_HERE)
 
-    def pack(self, options: Options, request_id: str, inputs: Any) -> Entry:
+    def pack(self, options: Options, request_id: str, inputs: Any) -> PackedRequest:
         """What adds this request.
 
         Raises:
@@ -60,7 +60,7 @@ class Ingress:
             return self._pack_large(options.to_request(request_id, encoded, rows))
         if options is not NO_OPTIONS or rows > 1:
             request = options.to_request(request_id, encoded, rows)
-            return Entry(self.keys, request_id, self._pack(request))
+            return PackedRequest(self.keys, request_id, self._pack(request))
         raw_id = request_id.encode()
         add = b"".join(
             (
@@ -73,16 +73,16 @@ class Ingress:
                 self._end,
             )
         )
-        return Entry(self.keys, request_id, add)
+        return PackedRequest(self.keys, request_id, add)
 
     def pack_cancel(self, request_id: str) -> bytes:
         """What takes a request back."""
         return pack(requests.take_back(self.keys, self._tenant, request_id).parts)
 
-    def _pack_large(self, request: Request) -> Entry:
+    def _pack_large(self, request: Request) -> PackedRequest:
         stored = store_command(self.keys, self._tenant, request)
         add = self._pack(points_to_blob(request))
-        return Entry(self.keys, request.id, add, pack(stored.parts))
+        return PackedRequest(self.keys, request.id, add, pack(stored.parts))
 
     def _pack(self, request: Request) -> bytes:
         return pack(requests.submit(self.keys, self._tenant, request).parts)

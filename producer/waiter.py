@@ -22,7 +22,7 @@ from ..wire.keys import ModelKeys
 from ..wire.reply import Reply, decode_reply
 from .errors import ClientClosedError, WaitTimeoutError
 from .pauses import Pauses
-from .waits import Channel, Entry, Wait
+from .waits import AwaitedId, Channel, Wait
 
 WAITS_MAX = 100_000
 # Ids of a client share one channel per model; each other channel is for ids that callers gave.
@@ -50,7 +50,7 @@ class Waiter:
         self._listening: asyncio.Task[None] | None = None
         self._checking: asyncio.Task[None] | None = None
         self._waits = 0
-        self._asked: dict[Entry, None] = {}
+        self._asked: dict[AwaitedId, None] = {}
         self._ask_event = asyncio.Event()
         self._pauses = Pauses()
         # Set with the first channel: asking for it costs a call of the system each time.
@@ -84,7 +84,7 @@ class Waiter:
             raise RequestError.of(ErrorKind.BUSY, f"{WAITS_MAX} callers wait in this client")
         entry = channel.entries.get(request_id)
         if entry is None:
-            entry = channel.entries[request_id] = Entry(channel, request_id)
+            entry = channel.entries[request_id] = AwaitedId(channel, request_id)
             if channel.is_polled:
                 self._look_later(entry)
         wait = Wait(entry, self._deadline(within_s), self._loop.create_future())
@@ -263,7 +263,7 @@ class Waiter:
                     del self._asked[entry]
                 await self._read_keys([entry for entry in batch if entry.is_open])
 
-    async def _read_keys(self, entries: Iterable[Entry]) -> None:
+    async def _read_keys(self, entries: Iterable[AwaitedId]) -> None:
         entries = list(entries)
         commands: list[Command[Any]] = []
         for entry in entries:
@@ -276,7 +276,7 @@ class Waiter:
             if entry.is_open:
                 self._settle(entry, status, raw)
 
-    def _settle(self, entry: Entry, status: Any, raw: Any) -> None:
+    def _settle(self, entry: AwaitedId, status: Any, raw: Any) -> None:
         """Act on what stands under an id's keys."""
         if isinstance(status, DeniedError):
             status = None  # the reply is what counts; only one that is gone is not noticed
@@ -296,7 +296,7 @@ class Waiter:
         elif entry.channel.is_polled:
             self._look_later(entry)
 
-    def _deliver_read(self, entry: Entry, raw: bytes) -> None:
+    def _deliver_read(self, entry: AwaitedId, raw: bytes) -> None:
         try:
             reply = decode_reply(raw)
         except ValueError as error:
@@ -307,7 +307,7 @@ class Waiter:
             return
         self._close(entry, reply)
 
-    def _miss(self, entry: Entry, status: str) -> None:
+    def _miss(self, entry: AwaitedId, status: str) -> None:
         # Another caller may have taken it while its notification was on the way to us.
         entry.misses += 1
         if entry.misses == 1:
@@ -343,13 +343,13 @@ class Waiter:
         if entry is not None:
             self._ask(entry)
 
-    def _close(self, entry: Entry, outcome: Reply | BaseException) -> None:
+    def _close(self, entry: AwaitedId, outcome: Reply | BaseException) -> None:
         entry.outcome = outcome
         self._leave(entry)
         for wait in entry.waits:
             wait.resolve(outcome)
 
-    def _leave(self, entry: Entry) -> None:
+    def _leave(self, entry: AwaitedId) -> None:
         channel = entry.channel
         channel.entries.pop(entry.request_id, None)
         if channel.is_polled and not channel.entries:
@@ -374,17 +374,17 @@ class Waiter:
         for entry in channel.entries.values():
             self._ask(entry)
 
-    def _ask(self, entry: Entry) -> None:
+    def _ask(self, entry: AwaitedId) -> None:
         self._asked[entry] = None
         self._ask_event.set()
 
-    def _look_later(self, entry: Entry) -> None:
+    def _look_later(self, entry: AwaitedId) -> None:
         """Ask again, the sooner the shorter it has been waited for."""
         delay_s = min(_SOON_S, _FIRST_LOOK_S * 2**entry.looks)
         entry.looks = min(entry.looks + 1, _LOOKS_COUNTED)
         self._loop.call_later(delay_s, self._ask, entry)
 
-    def _ask_soon(self, entry: Entry) -> None:
+    def _ask_soon(self, entry: AwaitedId) -> None:
         self._loop.call_later(_SOON_S, self._ask, entry)
 
 

@@ -22,7 +22,7 @@ class Channel:
     is_ready: bool
     failure: BaseException | None = None
     settled: asyncio.Event = field(default_factory=asyncio.Event)
-    entries: dict[str, "Entry"] = field(default_factory=dict)
+    entries: dict[str, "AwaitedId"] = field(default_factory=dict)
 
     def confirm(self) -> None:
         """The server says that no message is missed from now on."""
@@ -42,7 +42,7 @@ class Channel:
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class AwaitedId:
     """One id that somebody waits for; it is in the table as long as it is open.
 
     Attributes:
@@ -76,7 +76,7 @@ class Wait:
     alone, not the entry; `Waiter.renew` lets it go on after that.
     """
 
-    entry: Entry
+    entry: AwaitedId
     deadline: float
     future: "asyncio.Future[Reply]"
 

@@ -22,15 +22,14 @@ from ..service.logs import OncePerKind, shown_error
 from ..service.outage import Outage
 from ..service.settings import Settings
 from ..service.steps import StepFaults, Steps
-from ..service.watchdog import PROMPT, Loop, Watchdog
-from ..service.watchdog import Pace as LoopPace
+from ..service.watchdog import PROMPT, Loop, Pace, Watchdog
 from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys
 from .admission import Situation
+from .drain_rate import DrainRate
 from .mending import Mending
-from .pace import Pace
 from .presence import Presence
-from .pump import BLOCK_MS, STREAMS_MAX, Pump, PumpDesk, PumpStep
+from .pump import BLOCK_MS, STREAMS_MAX, Admitter, Pump, PumpDesk
 from .sweeping import answer_abandoned, promote_ripe, remove_buckets, sweep_overdue
 from .view import FleetView, ModelView, UnservedWatch, read_model, read_view
 
@@ -47,7 +46,7 @@ _CONTACT_REFRESHES = 2
 _SLOW_LOOK_MS = 1_000
 _JOIN_TIMEOUT_S = 15
 # Whatever the server has lost, the keeper makes anew, and all others wait for that.
-_KEEPER_PACE = LoopPace(back_off=PROMPT, goes_first=True)
+_KEEPER_PACE = Pace(back_off=PROMPT, goes_first=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +83,8 @@ class RouterProgram:
         self._view = FleetView()
         self._abandoned: frozenset[tuple[str, str]] = frozenset()
         self._situations: Mapping[str, Situation] = {}
-        self._paces: Mapping[str, Pace] = {}
-        self._steps: dict[PumpGroup, PumpStep] = {}
+        self._drain_rates: Mapping[str, DrainRate] = {}
+        self._steps: dict[PumpGroup, Admitter] = {}
         self._watch = UnservedWatch(
             settings.no_worker_ms, _CONTACT_REFRESHES * settings.refresh_ms + _SLOW_LOOK_MS
         )
@@ -205,8 +204,8 @@ class RouterProgram:
             self._watchdog.outage.begins(view.list_fault)
         self._report_changes(view)
         self._abandoned = self._watch.observe(view, now_ms)
-        self._paces = {
-            name: self._paces.get(name, Pace()).after(
+        self._drain_rates = {
+            name: self._drain_rates.get(name, DrainRate()).after(
                 model.open_requests, self._accepted(model.keys), now_ms
             )
             for name, model in view.models.items()
@@ -238,7 +237,7 @@ class RouterProgram:
                 model=model,
                 abandoned=frozenset(v for name_, v in self._abandoned if name_ == name),
                 memory_full=view.memory_full,
-                retry_after_ms=self._paces.get(name, Pace()).retry_after_ms(
+                retry_after_ms=self._drain_rates.get(name, DrainRate()).retry_after_ms(
                     model.deployment.limits.backlog
                 ),
             )
@@ -282,7 +281,7 @@ class RouterProgram:
             self._steps.pop(group, None)
         for group in wanted - set(self._pumps):
             over = threading.Event()
-            loop = PumpLoop(self, group, stop, over)
+            loop = PumpThread(self, group, stop, over)
             thread = self._make_thread(f"pump {group.keys.model}", loop, self._fail)
             thread.start()
             self._pumps[group] = (thread, over)
@@ -316,7 +315,7 @@ class RouterProgram:
             ahead=lambda tenant, entry_id: self._report_ahead(group.keys, tenant, entry_id),
             faults=self._faults,
         )
-        step = PumpStep(writer, group.keys, desk)
+        step = Admitter(writer, group.keys, desk)
         self._steps[group] = step
         pump = Pump(reader, step, group.keys, self._name, group.tenants)
         return pump, [reader, writer, looker]
@@ -365,7 +364,7 @@ class RouterProgram:
     def watch(self, group: PumpGroup) -> Loop:
         """The watch over a pump thread."""
         name = f"pump {group.keys.model} {group.tenants[0]}"
-        return self._watchdog.watch(name, _BLOCK_S, LoopPace(back_off=PROMPT))
+        return self._watchdog.watch(name, _BLOCK_S, Pace(back_off=PROMPT))
 
     @property
     def clock(self) -> Clock:
@@ -373,7 +372,7 @@ class RouterProgram:
         return self._clock
 
 
-class PumpLoop:
+class PumpThread:
     """One pump thread: pumps, claims what dead routers left, backs off while the server is away."""
 
     def __init__(

@@ -6,12 +6,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 
 from ..broker import claiming, fleet, requests
-from ..broker.errors import (
-    NoGroupError,
-    OverlongAnswerError,
-    StaleRecordError,
-    UnusableKeyError,
-)
+from ..broker.errors import NoGroupError, OverlongAnswerError, StaleRecordError, UnusableKeyError
 from ..broker.interface import Executor
 from ..broker.requests import Accepted, AcceptItem, Entry
 from ..service.fault_points import FaultPoints
@@ -59,7 +54,7 @@ class PumpDesk:
     faults: FaultPoints
 
 
-class PumpStep:
+class Admitter:
     """One pass of the pump over entries that were read. Owns nothing but its connection.
 
     Args:
@@ -270,7 +265,7 @@ class Pump:
     def __init__(
         self,
         reader: Executor,
-        step: PumpStep,
+        step: Admitter,
         keys: ModelKeys,
         router: str,
         tenants: Sequence[str],

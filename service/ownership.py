@@ -18,7 +18,7 @@ _FOLDERS_MAX = 200_000
 _ROOT = 0
 
 
-def foreign_hand(paths: Iterable[Path]) -> str:
+def why_not_ours(paths: Iterable[Path]) -> str:
     """Why somebody else may have written one of these, or put another in its place; or empty.
 
     A group counts as the user where it is root's, or bears the user's own name and has no other
@@ -45,10 +45,10 @@ def foreign_hand(paths: Iterable[Path]) -> str:
 def foreign_hand_within(folder: Path) -> str:
     """Why somebody else may have written a folder, or anything below it; or empty.
 
-    The rule is that of `foreign_hand`. Folders that links lead to are looked through as well; a
+    The rule is that of `why_not_ours`. Folders that links lead to are looked through as well; a
     link that leads nowhere passes where nobody else could put something there.
     """
-    if why := foreign_hand([folder]):
+    if why := why_not_ours([folder]):
         return why
     waiting = [Path(os.path.realpath(folder))]
     seen = set(waiting)

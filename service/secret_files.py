@@ -5,7 +5,7 @@ import os
 import stat
 from pathlib import Path
 
-from .ownership import foreign_hand
+from .ownership import why_not_ours
 from .regular_files import open_regular
 
 _BYTES_MAX = 16 * 1024
@@ -19,7 +19,7 @@ def read_secret(path: Path) -> str:
         OSError: it cannot be read, others may read or write it, or it holds more than a secret.
         UnicodeDecodeError: it is no text.
     """
-    if why := foreign_hand([path]):
+    if why := why_not_ours([path]):
         raise PermissionError(errno.EPERM, why, str(path))
     with open_regular(path) as file:
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)

@@ -22,7 +22,7 @@ from ..wire.texts import safe_text
 from .addresses import absolute_store, masked_url, redis_url_fault
 from .code_terms import code_terms_fault, environment_terms_fault, variables_fault
 from .logs import LOG_FORMATS, LOG_LEVELS
-from .ownership import foreign_hand
+from .ownership import why_not_ours
 from .regular_files import read_regular
 from .secret_files import is_private, read_secret
 
@@ -340,7 +340,7 @@ def _from_file(path: Path | None, faults: list[str]) -> dict[str, _Given]:
     if path is None:
         return {}
     # It may say whose code runs here, and where the server is.
-    if why := foreign_hand([path]):
+    if why := why_not_ours([path]):
         faults.append(f"file {path} is not read: {why}")
         return {}
     try:

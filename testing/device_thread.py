@@ -9,8 +9,8 @@ import structlog
 from ..consumer.device.faults import ModelLeftError, describe
 from ..consumer.device.loading import Opener
 from ..consumer.device.process import DeviceProcess
-from ..consumer.frames import ChannelClosedError, FrameChannel
-from ..consumer.protocol import Message
+from ..consumer.link.frames import ChannelClosedError, FrameChannel
+from ..consumer.link.protocol import Message
 from ..service.clock import Clock
 
 _SOCKET_BUFFER_BYTES = 1024 * 1024

@@ -12,9 +12,9 @@ from typing import Any
 import orjson
 
 from ..broker import fleet
-from ..consumer.context import Devices
 from ..consumer.device.loading import VersionFiles
 from ..consumer.program import ConsumerProgram
+from ..consumer.worker.context import Devices
 from ..models.manifest import read_signature
 from ..models.model import Model
 from ..producer.client import Client

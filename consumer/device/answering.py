@@ -16,7 +16,7 @@ from ...wire.tensors import encode_columns, encode_rows
 from ...wire.texts import kind_name
 from .faults import merge_row_errors, model_error, output_error, pass_on_leaving
 from .keeping import kept
-from .lanes import Lane, OpenRequest
+from .loaded_models import LoadedModel, OpenRequest
 from .preparing import refuse_unknown
 
 _ONLY_OUTPUT = "output"
@@ -27,7 +27,7 @@ _SIZED = (str, bytes, list, tuple)
 _NUMBER = (bool, int, float)
 
 
-def encode_answer(lane: Lane, request: OpenRequest) -> bytes:
+def encode_answer(lane: LoadedModel, request: OpenRequest) -> bytes:
     """Postprocess all rows of a request and encode them, in input order, as its caller asked.
 
     Raises:
@@ -44,7 +44,7 @@ def encode_answer(lane: Lane, request: OpenRequest) -> bytes:
     return answer
 
 
-def encode_together(lane: Lane, requests: Sequence[OpenRequest]) -> list[bytes] | None:
+def encode_together(lane: LoadedModel, requests: Sequence[OpenRequest]) -> list[bytes] | None:
     """Encode the answers of requests of one row each, in one go; None where they must go alone.
 
     To check and encode a column takes about as long for a hundred rows as for one. That no request
@@ -98,7 +98,7 @@ def _part_bytes(value: Any) -> int:
     return len(value) if kind in _SIZED else 8
 
 
-def _postprocess(lane: Lane, outputs: Sequence[Any]) -> list[Any]:
+def _postprocess(lane: LoadedModel, outputs: Sequence[Any]) -> list[Any]:
     rows, errors = [], []
     for at, output in enumerate(outputs):
         try:
@@ -113,7 +113,7 @@ def _postprocess(lane: Lane, outputs: Sequence[Any]) -> list[Any]:
     return rows
 
 
-def assemble(lane: Lane, rows: Sequence[Any], wanted: tuple[str, ...]) -> dict[str, Any]:
+def assemble(lane: LoadedModel, rows: Sequence[Any], wanted: tuple[str, ...]) -> dict[str, Any]:
     """Turn one mapping (or bare value) per row into one column per output, rows in order.
 
     Raises:
@@ -139,13 +139,13 @@ def assemble(lane: Lane, rows: Sequence[Any], wanted: tuple[str, ...]) -> dict[s
     return columns
 
 
-def _named(lane: Lane, row: Any) -> Mapping[Any, Any]:
+def _named(lane: LoadedModel, row: Any) -> Mapping[Any, Any]:
     if len(lane.outputs) > 1:
         raise _bad_output(f"one value for a row where outputs {sorted(lane.outputs)} are declared")
     return {next(iter(lane.outputs), _ONLY_OUTPUT): row}
 
 
-def _column(lane: Lane, name: str, values: list[Any]) -> Any:
+def _column(lane: LoadedModel, name: str, values: list[Any]) -> Any:
     declared = lane.outputs.get(name)
     if isinstance(values[0], _TEXT):
         if declared is not None and declared.datatype != "BYTES":

@@ -18,7 +18,7 @@ from ...service.logs import OncePerKind
 from ...wire.errors import BatchfleetError, ErrorKind, RequestError
 from ...wire.limits import ERROR_MESSAGE_CHARACTERS_MAX, ROWS_MAX
 from ...wire.texts import kind_name, safe_text, text_of
-from ..protocol import Failure
+from ..link.protocol import Failure
 from .telling import last_frame, place_of
 
 # Our own errors name what there is instead, or quote another program.

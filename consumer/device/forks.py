@@ -2,7 +2,7 @@
 
 import os
 
-from ..frames import FrameChannel
+from ..link.frames import FrameChannel
 from .signals import forget_signals
 
 

@@ -11,16 +11,16 @@ from ...models.manifest import Golden
 from ...wire.codec import JSON, decode_body
 from ...wire.errors import StoreError
 from ...wire.tensors import Column, decode_columns
-from ..protocol import Item
+from ..link.protocol import Item
 from .answering import encode_answer
-from .lanes import Lane, take_all
+from .loaded_models import LoadedModel, take_all
 from .preparing import prepare
 from .running import batch_of, keep_output, outputs_of
 
 _DIGEST = "sha256:"
 
 
-def check_golden(lane: Lane, examples: Sequence[Golden]) -> None:
+def check_golden(lane: LoadedModel, examples: Sequence[Golden]) -> None:
     """Run the examples as requests and compare their answers.
 
     Raises:
@@ -33,7 +33,7 @@ def check_golden(lane: Lane, examples: Sequence[Golden]) -> None:
             raise StoreError(f"golden example {at} is not reproduced: {difference}")
 
 
-def _answer(lane: Lane, example: Golden) -> bytes:
+def _answer(lane: LoadedModel, example: Golden) -> bytes:
     item = Item(0, JSON, JSON, orjson.dumps(example.inputs), None, None, None)
     request = prepare(lane, item)
     for row in take_all([request]):

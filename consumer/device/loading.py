@@ -14,11 +14,11 @@ from ...models.stacking import check_padding
 from ...service.clock import Clock
 from ...wire.deployment import VersionRecord
 from ...wire.errors import StoreError
-from ..protocol import Load, Ready
+from ..link.protocol import Load, Ready
 from .faults import FaultLog, is_failure, said, sound
 from .golden import check_golden
 from .host import pin, read_place, resident_bytes
-from .lanes import Lane
+from .loaded_models import LoadedModel
 from .telling import KindLogger
 from .warming import warm_up
 
@@ -56,7 +56,9 @@ class OpeningOptions:
 Opener = Callable[[Load], VersionFiles]
 
 
-def load_lane(load: Load, open_files: Opener, clock: Clock, logger: Any) -> tuple[Lane, Ready]:
+def load_lane(
+    load: Load, open_files: Opener, clock: Clock, logger: Any
+) -> tuple[LoadedModel, Ready]:
     """Load a version and warm it up; on the device thread.
 
     Raises:
@@ -87,7 +89,7 @@ def load_lane(load: Load, open_files: Opener, clock: Clock, logger: Any) -> tupl
         folder=files.folder,
         logger=logger,
     )
-    lane = Lane(
+    lane = LoadedModel(
         number=load.lane,
         model=model,
         record=record,

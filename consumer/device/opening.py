@@ -13,10 +13,10 @@ from ...models.manifest import Manifest
 from ...models.model import Model
 from ...models.runtimes import resolve
 from ...models.store import Store
-from ...service.ownership import foreign_hand
+from ...service.ownership import why_not_ours
 from ...wire.deployment import VersionRecord
 from ...wire.errors import StoreError
-from ..protocol import Load
+from ..link.protocol import Load
 from .loading import Opener, OpeningOptions, VersionFiles
 
 
@@ -38,7 +38,7 @@ def _open(load: Load, options: OpeningOptions) -> VersionFiles:
     """
     store = Store(load.store, options.cache)
     manifest = store.manifest(load.model, load.version)
-    if options.own_store and (why := store.foreign_hand(load.model, load.version)):
+    if options.own_store and (why := store.why_not_ours(load.model, load.version)):
         raise StoreError(f"{why}; `shared_store` allows a store by its path")
     if why := disagreement(VersionRecord.from_wire(load.record, {}), manifest):
         raise StoreError(why)
@@ -66,7 +66,7 @@ def _foreign_hand(store: Store, manifest: Manifest) -> str:
     folder = store.version_folder(manifest.model, manifest.version)
     if folder is None:
         return f"the store {store.root} is not a folder of this machine"
-    return foreign_hand(_written_to_run(folder, manifest))
+    return why_not_ours(_written_to_run(folder, manifest))
 
 
 def _written_to_run(folder: Path, manifest: Manifest) -> Iterator[Path]:

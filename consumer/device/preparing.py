@@ -14,17 +14,11 @@ from ...wire.errors import ErrorKind, RequestError
 from ...wire.names import shown
 from ...wire.tensors import check_columns, count_rows, decode_columns
 from ...wire.texts import kind_name, text_of
-from ..protocol import Failure, Item
-from .faults import (
-    failure_of,
-    merge_row_errors,
-    model_error,
-    preprocess_error,
-    request_error,
-)
+from ..link.protocol import Failure, Item
+from .faults import failure_of, merge_row_errors, model_error, preprocess_error, request_error
 from .inputs import Inputs, RequestInputs
 from .keeping import kept
-from .lanes import NOT_AT_HAND, NOT_TAKEN, Lane, OpenRequest
+from .loaded_models import NOT_AT_HAND, NOT_TAKEN, LoadedModel, OpenRequest
 
 _WHOLE = (int, np.integer)
 # Far more than any model takes; sums over all rows of a request still fit 64 bits.
@@ -32,7 +26,7 @@ _LENGTH_MAX = 2**31 - 1
 
 
 def prepare_all(
-    lane: Lane | None, items: Sequence[Item], clock: Clock
+    lane: LoadedModel | None, items: Sequence[Item], clock: Clock
 ) -> tuple[list[OpenRequest], list[Failure]]:
     """Preprocess requests one after the other; returns them, and those that failed."""
     if lane is None:
@@ -56,7 +50,7 @@ def prepare_all(
     return requests, failures
 
 
-def prepare(lane: Lane, item: Item) -> OpenRequest:
+def prepare(lane: LoadedModel, item: Item) -> OpenRequest:
     """Decode, check and preprocess one request.
 
     Raises:
@@ -79,7 +73,7 @@ def prepare(lane: Lane, item: Item) -> OpenRequest:
 
 
 def prepare_inputs(
-    lane: Lane,
+    lane: LoadedModel,
     inputs: Inputs,
     *,
     number: int = 0,
@@ -118,7 +112,7 @@ def check_parameters(raw: bytes | None) -> None:
         raise RequestError.of(ErrorKind.BAD_REQUEST, "parameters must be a JSON object")
 
 
-def read_wanted(outputs: str | None, lane: Lane) -> tuple[str, ...]:
+def read_wanted(outputs: str | None, lane: LoadedModel) -> tuple[str, ...]:
     """Read the field `outputs`, names with commas between them; empty means all.
 
     Raises:
@@ -146,7 +140,7 @@ def refuse_unknown(wanted: tuple[str, ...], known: Mapping[str, Any]) -> None:
             )
 
 
-def _prepare_rows(lane: Lane, inputs: Inputs) -> tuple[list[Any], list[int], list[int], int]:
+def _prepare_rows(lane: LoadedModel, inputs: Inputs) -> tuple[list[Any], list[int], list[int], int]:
     """Values, lengths and kinds of all rows, and tokens cut off."""
     values, lengths, kinds, errors = [], [], [], []
     truncated = 0
@@ -168,7 +162,7 @@ def _prepare_rows(lane: Lane, inputs: Inputs) -> tuple[list[Any], list[int], lis
     return values, lengths, kinds, truncated
 
 
-def value_again(lane: Lane, request: OpenRequest, place: int) -> Any:
+def value_again(lane: LoadedModel, request: OpenRequest, place: int) -> Any:
     """Make the value of a row that has none at hand.
 
     Raises:
@@ -187,7 +181,9 @@ def value_again(lane: Lane, request: OpenRequest, place: int) -> Any:
     return value
 
 
-def _prepare_row(lane: Lane, inputs: Inputs, at: int, kind: int) -> tuple[Any, int, int, int]:
+def _prepare_row(
+    lane: LoadedModel, inputs: Inputs, at: int, kind: int
+) -> tuple[Any, int, int, int]:
     """A row's value, length and kind, and tokens cut off.
 
     Without `preprocess` a value is made only when it is to run, or stacked from where it lies.
@@ -202,7 +198,7 @@ def _prepare_row(lane: Lane, inputs: Inputs, at: int, kind: int) -> tuple[Any, i
     return arrays, length, kind_of_row(arrays, length), truncated
 
 
-def _measure_row(lane: Lane, inputs: Inputs, at: int) -> int:
+def _measure_row(lane: LoadedModel, inputs: Inputs, at: int) -> int:
     """The length of a row of a model without `preprocess`."""
     ratio = lane.record.bytes_per_token
     if ratio <= 0:
@@ -213,7 +209,7 @@ def _measure_row(lane: Lane, inputs: Inputs, at: int) -> int:
     return length
 
 
-def _arrays_of(lane: Lane, value: Any, length: int) -> dict[str, np.ndarray[Any, Any]]:
+def _arrays_of(lane: LoadedModel, value: Any, length: int) -> dict[str, np.ndarray[Any, Any]]:
     """What is stacked of a row, which copies it."""
     try:
         arrays = arrays_of(value)
@@ -224,7 +220,7 @@ def _arrays_of(lane: Lane, value: Any, length: int) -> dict[str, np.ndarray[Any,
     return arrays
 
 
-def _preprocess_row(lane: Lane, row: Row) -> tuple[Any, int, int]:
+def _preprocess_row(lane: LoadedModel, row: Row) -> tuple[Any, int, int]:
     try:
         with lane.preprocessing:
             value, length, truncated = _read_prepared(lane.model.preprocess(row), row)
@@ -270,7 +266,7 @@ def _whole(name: str, value: Any, lowest: int) -> int:
     )
 
 
-def _refuse_long(lane: Lane, length: int) -> None:
+def _refuse_long(lane: LoadedModel, length: int) -> None:
     longest = lane.record.limits.max_length
     if 0 < longest < length:
         raise RequestError.of(ErrorKind.TOO_LONG, f"{length} tokens; the model takes {longest}")

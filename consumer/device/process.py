@@ -19,8 +19,8 @@ from ...service.clock import Clock
 from ...service.lifecycle import guarded_thread
 from ...wire.deployment import VersionRecord
 from ...wire.errors import ProtocolError, RequestError
-from ..frames import FrameChannel
-from ..protocol import (
+from ..link.frames import FrameChannel
+from ..link.protocol import (
     PROTOCOL_VERSION,
     Adjust,
     Answer,
@@ -43,16 +43,16 @@ from ..protocol import (
     Unload,
 )
 from .answering import encode_answer, encode_together, output_bytes
-from .crew import Crew, FairQueue
 from .faults import failure_of, is_failure, merge_row_errors, pass_on_leaving, request_error
 from .fetching import Fetcher, host_of
 from .host import keep_room, resident_bytes
-from .lanes import Lane, OpenRequest, RequestBook, RowInHand, take_all
+from .loaded_models import LoadedModel, OpenRequest, RequestBook, RowInHand, take_all
 from .loading import Opener, load_lane, refusal, settle_memory
 from .preparing import prepare_all
+from .receive_turns import ReceiveTurns
 from .running import batch_of, keep_output, run_batch
 from .telling import KindLogger
-from .turns import Turns
+from .thread_pool import FairQueue, ThreadPool
 
 SIDE_THREADS = 2
 # Lanes whose batches all take less: nobody needs to receive meanwhile.
@@ -90,16 +90,16 @@ class DeviceProcess:
         self._logger = logger
         self._faults = KindLogger(logger, clock)
         self._book = RequestBook()
-        self._turns = Turns(self._receive, channel.wake)
-        self._side = Crew("side", SIDE_THREADS, crashed)
+        self._turns = ReceiveTurns(self._receive, channel.wake)
+        self._side = ThreadPool("side", SIDE_THREADS, crashed)
         self._fetches = FairQueue(FETCHES_OF_A_HOST_MAX)
-        self._fetchers = Crew("fetch", FETCH_THREADS, crashed, self._fetches)
+        self._fetchers = ThreadPool("fetch", FETCH_THREADS, crashed, self._fetches)
         self._fetcher = Fetcher(clock)
         self._device_thread = guarded_thread(
             "device", partial(self._turns.work, self._is_over), crashed
         )
         # Written by the device thread, read by all.
-        self._lanes: dict[int, Lane] = {}
+        self._lanes: dict[int, LoadedModel] = {}
         self._quick_lanes: set[int] = set()
         # Written by the thread that receives, read by all.
         self._stopping = False
@@ -268,7 +268,7 @@ class DeviceProcess:
         self._run_rows(lane, message.batch, rows, prepared)
 
     def _run_rows(
-        self, lane: Lane, batch: int, rows: list[RowInHand], prepared: PreparedRows
+        self, lane: LoadedModel, batch: int, rows: list[RowInHand], prepared: PreparedRows
     ) -> None:
         started_ms = self._clock.monotonic_ms()
         results = run_batch(lane, batch_of(batch, rows))
@@ -289,7 +289,10 @@ class DeviceProcess:
             self._side.submit(partial(self._answer_beside, lane, complete))
 
     def _settle(
-        self, lane: Lane, touched: Mapping[int, OpenRequest], errors: Mapping[int, _RowErrors]
+        self,
+        lane: LoadedModel,
+        touched: Mapping[int, OpenRequest],
+        errors: Mapping[int, _RowErrors],
     ) -> tuple[list[OpenRequest], list[Failure]]:
         """Which requests of a batch are complete, and which have failed; both leave the book."""
         failures = [
@@ -348,7 +351,11 @@ class DeviceProcess:
             self._channel.send(PreparedRows(items, failures))
 
     def _answer(
-        self, lane: Lane, request: OpenRequest, answers: list[Answer], failures: list[Failure]
+        self,
+        lane: LoadedModel,
+        request: OpenRequest,
+        answers: list[Answer],
+        failures: list[Failure],
     ) -> None:
         started_ms = self._clock.monotonic_ms()
         try:
@@ -360,7 +367,7 @@ class DeviceProcess:
         answers.append(Answer(request.number, outputs, self._clock.monotonic_ms() - started_ms))
 
     def _answer_inline(
-        self, lane: Lane, requests: Sequence[OpenRequest], failures: list[Failure]
+        self, lane: LoadedModel, requests: Sequence[OpenRequest], failures: list[Failure]
     ) -> list[Answer]:
         started_ms = self._clock.monotonic_ms()
         encoded = encode_together(lane, requests) if len(requests) > 1 else None
@@ -375,7 +382,7 @@ class DeviceProcess:
             self._answer(lane, request, answers, failures)
         return answers
 
-    def _answer_beside(self, lane: Lane, requests: Sequence[OpenRequest]) -> None:
+    def _answer_beside(self, lane: LoadedModel, requests: Sequence[OpenRequest]) -> None:
         answers: list[Answer] = []
         failures: list[Failure] = []
         flush_ms = self._clock.monotonic_ms() + FLUSH_MS
@@ -404,7 +411,7 @@ def _give_back(
     return touched, errors
 
 
-def _keep(rows: Sequence[RowInHand], lane: Lane, errors: dict[int, _RowErrors]) -> None:
+def _keep(rows: Sequence[RowInHand], lane: LoadedModel, errors: dict[int, _RowErrors]) -> None:
     """Keep outputs that wait for other rows or for a thread beside: the model may reuse them."""
     for request, place in rows:
         before = request.outputs[place]
@@ -413,7 +420,7 @@ def _keep(rows: Sequence[RowInHand], lane: Lane, errors: dict[int, _RowErrors]) 
             errors.setdefault(request.number, []).append((place, output))
 
 
-def _is_cheap(lane: Lane, requests: Sequence[OpenRequest]) -> bool:
+def _is_cheap(lane: LoadedModel, requests: Sequence[OpenRequest]) -> bool:
     """Whether to answer these on the device thread: no code of the user's, and little to encode.
 
     Rows of one batch are of like length, so the first one stands for all.

@@ -13,8 +13,8 @@ import structlog
 
 from ...service.clock import SystemClock
 from ...service.logs import LOG_FORMATS, LOG_LEVELS, DescriptorLog, configure_logs
-from ..frames import ChannelClosedError, FrameChannel
-from ..protocol import EXIT_MODEL_LEFT
+from ..link.frames import ChannelClosedError, FrameChannel
+from ..link.protocol import EXIT_MODEL_LEFT
 from .faults import ModelLeftError
 from .forks import stand_apart
 from .host import (

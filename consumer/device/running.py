@@ -11,21 +11,14 @@ from ...models.model import PredictContext
 from ...models.stacking import stack_rows
 from ...wire.errors import ErrorKind, RequestError
 from ...wire.texts import kind_name
-from .faults import (
-    is_failure,
-    is_memory_error,
-    model_error,
-    pass_on_leaving,
-    request_error,
-    sound,
-)
+from .faults import is_failure, is_memory_error, model_error, pass_on_leaving, request_error, sound
 from .keeping import kept
-from .lanes import NOT_AT_HAND, Lane, RowInHand
+from .loaded_models import NOT_AT_HAND, LoadedModel, RowInHand
 from .preparing import value_again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class ModelBatch:
     """Rows to run together, of requests with equal parameters."""
 
     number: int
@@ -37,19 +30,21 @@ class Batch:
         """Length that all rows are padded to."""
         return max(self.lengths)
 
-    def part(self, start: int, end: int) -> "Batch":
+    def part(self, start: int, end: int) -> "ModelBatch":
         """The rows from `start` to before `end`."""
-        return Batch(number=self.number, rows=self.rows[start:end], lengths=self.lengths[start:end])
+        return ModelBatch(
+            number=self.number, rows=self.rows[start:end], lengths=self.lengths[start:end]
+        )
 
 
-def batch_of(number: int, rows: Sequence[RowInHand]) -> Batch:
+def batch_of(number: int, rows: Sequence[RowInHand]) -> ModelBatch:
     """Rows to run together, with their lengths."""
-    return Batch(
+    return ModelBatch(
         number=number, rows=rows, lengths=[request.lengths[place] for request, place in rows]
     )
 
 
-def run_batch(lane: Lane, batch: Batch) -> list[Any]:
+def run_batch(lane: LoadedModel, batch: ModelBatch) -> list[Any]:
     """Predict; returns for each row its output, or the `RequestError` that it ends in.
 
     After an exception or a wrong number of outputs both halves run on their own, so that a row
@@ -79,7 +74,7 @@ def _is_short_of_memory(result: Any) -> bool:
     return is_failure(result) and result.kind is ErrorKind.DEVICE_MEMORY
 
 
-def _run_in_halves(lane: Lane, batch: Batch) -> list[Any]:
+def _run_in_halves(lane: LoadedModel, batch: ModelBatch) -> list[Any]:
     count = len(batch.rows)
     if not lane.memory.allows(count, batch.longest):
         return _run_parts(lane, batch)
@@ -108,14 +103,14 @@ def _run_in_halves(lane: Lane, batch: Batch) -> list[Any]:
     return _run_parts(lane, batch)
 
 
-def _run_parts(lane: Lane, batch: Batch) -> list[Any]:
+def _run_parts(lane: LoadedModel, batch: ModelBatch) -> list[Any]:
     half = len(batch.rows) // 2
     first = [keep_output(lane, output) for output in _run_in_halves(lane, batch.part(0, half))]
     return first + _run_in_halves(lane, batch.part(half, len(batch.rows)))
 
 
 def _take_values(
-    lane: Lane, rows: Sequence[RowInHand]
+    lane: LoadedModel, rows: Sequence[RowInHand]
 ) -> tuple[list[Any], dict[int, RequestError]]:
     """What `predict` gets for the rows; prepared again where an earlier run used it up.
 
@@ -140,13 +135,15 @@ def _take_values(
     return values, errors
 
 
-def _run_the_rest(lane: Lane, batch: Batch, errors: Mapping[int, RequestError]) -> list[Any]:
+def _run_the_rest(
+    lane: LoadedModel, batch: ModelBatch, errors: Mapping[int, RequestError]
+) -> list[Any]:
     rest = [row for at, row in enumerate(batch.rows) if at not in errors]
     results = iter(_run_in_halves(lane, batch_of(batch.number, rest)) if rest else ())
     return [errors[at] if at in errors else next(results) for at in range(len(batch.rows))]
 
 
-def keep_output(lane: Lane, output: Any) -> Any:
+def keep_output(lane: LoadedModel, output: Any) -> Any:
     """An output as it is now, for the time after the model runs again; or its `RequestError`."""
     if is_failure(output):
         return output
@@ -156,7 +153,7 @@ def keep_output(lane: Lane, output: Any) -> Any:
         return model_error(error, "predict", lane.logger)
 
 
-def outputs_of(lane: Lane, batch: Batch) -> list[Any]:
+def outputs_of(lane: LoadedModel, batch: ModelBatch) -> list[Any]:
     """Predict; for batches of our own, all of whose rows must succeed.
 
     Raises:
@@ -169,7 +166,7 @@ def outputs_of(lane: Lane, batch: Batch) -> list[Any]:
     return outputs
 
 
-def _predict(lane: Lane, batch: Batch, values: list[Any]) -> list[Any]:
+def _predict(lane: LoadedModel, batch: ModelBatch, values: list[Any]) -> list[Any]:
     """Hand the rows over. Nothing that the model gets is used again, or belongs to another row."""
     model = lane.model
     context = PredictContext(

@@ -27,11 +27,11 @@ from ...wire.codec import JSON, MSGPACK, decode_body
 from ...wire.deployment import VersionRecord
 from ...wire.errors import ErrorKind, RequestError
 from ...wire.texts import kind_name, safe_text
-from ..protocol import Item, Load
+from ..link.protocol import Item, Load
 from .answering import encode_answer
 from .faults import ModelLeftError, failure_of, is_failure, merge_row_errors, request_error
 from .host import make_prints_safe, own_log_descriptor
-from .lanes import Lane, OpenRequest, take_all
+from .loaded_models import LoadedModel, OpenRequest, take_all
 from .loading import OpeningOptions, load_lane, refusal
 from .opening import store_opener
 from .preparing import prepare
@@ -144,7 +144,7 @@ def run_job(job: Job, clock: Clock, logger: Any) -> Trial:
     return trial
 
 
-def _run_stages(lane: Lane, job: Job, trial: Trial, clock: Clock) -> None:
+def _run_stages(lane: LoadedModel, job: Job, trial: Trial, clock: Clock) -> None:
     started_ms = clock.monotonic_ms()
     request = prepare(lane, job.item)
     trial.preprocess_ms = _since_ms(started_ms, clock)
@@ -173,7 +173,7 @@ def _since_ms(started_ms: float, clock: Clock) -> float:
     return round(clock.monotonic_ms() - started_ms, 3)
 
 
-def _predict(lane: Lane, request: OpenRequest) -> list[int]:
+def _predict(lane: LoadedModel, request: OpenRequest) -> list[int]:
     """Run all rows, in their order, in as few batches as the limits allow; returns their sizes."""
     sizes: list[int] = []
     errors: list[tuple[int, RequestError]] = []
@@ -190,7 +190,9 @@ def _predict(lane: Lane, request: OpenRequest) -> list[int]:
     return sizes
 
 
-def cut(lane: Lane, lengths: Sequence[int], kinds: Sequence[int]) -> Iterator[tuple[int, int]]:
+def cut(
+    lane: LoadedModel, lengths: Sequence[int], kinds: Sequence[int]
+) -> Iterator[tuple[int, int]]:
     """Where batches start and end when rows are taken in order."""
     start = 0
     while start < len(lengths):

@@ -14,7 +14,7 @@ from ...wire.errors import ErrorKind, RequestError
 from .answering import encode_answer
 from .inputs import ExampleInputs
 from .keeping import kept
-from .lanes import NOT_AT_HAND, Lane, OpenRequest, take_all
+from .loaded_models import NOT_AT_HAND, LoadedModel, OpenRequest, take_all
 from .preparing import prepare_inputs
 from .running import batch_of, outputs_of
 
@@ -57,7 +57,7 @@ def _rank(at: int, count: int) -> int:
     return 2 if at % 2 == 0 else 3
 
 
-def warm_up(lane: Lane, clock: Clock) -> list[CurvePoint]:
+def warm_up(lane: LoadedModel, clock: Clock) -> list[CurvePoint]:
     """Run example rows through the whole lane; returns `(rows, length, milliseconds)`, sorted.
 
     Takes about `WARM_UP_MS`, and longer only where a single batch does. Empty where the model makes
@@ -83,7 +83,7 @@ def warm_up(lane: Lane, clock: Clock) -> list[CurvePoint]:
     return [(*point, round(curve[point], 4)) for point in sorted(curve)]
 
 
-def _example_request(lane: Lane, example: Row) -> OpenRequest | None:
+def _example_request(lane: LoadedModel, example: Row) -> OpenRequest | None:
     """One row as a request; None for an example that overshot `max_length`.
 
     An example is of *about* the length asked for, so that is no reason to refuse the version.
@@ -96,7 +96,7 @@ def _example_request(lane: Lane, example: Row) -> OpenRequest | None:
         raise
 
 
-def _times(lane: Lane, request: OpenRequest, rows: int) -> OpenRequest:
+def _times(lane: LoadedModel, request: OpenRequest, rows: int) -> OpenRequest:
     """The same row over and over, each of its own."""
     (value,) = request.values
     is_at_hand = value is not NOT_AT_HAND
@@ -110,7 +110,7 @@ def _times(lane: Lane, request: OpenRequest, rows: int) -> OpenRequest:
     )
 
 
-def _measure_ms(lane: Lane, request: OpenRequest, rows: int, clock: Clock) -> float:
+def _measure_ms(lane: LoadedModel, request: OpenRequest, rows: int, clock: Clock) -> float:
     """Milliseconds of one batch after an untimed run; the middle of three where it is quick.
 
     A slow first run counts itself: what is cold about it is small beside it, and time is short.
@@ -126,14 +126,14 @@ def _measure_ms(lane: Lane, request: OpenRequest, rows: int, clock: Clock) -> fl
     return min(second_ms, run_ms(), run_ms())
 
 
-def _run_ms(lane: Lane, request: OpenRequest, rows: int, clock: Clock) -> float:
+def _run_ms(lane: LoadedModel, request: OpenRequest, rows: int, clock: Clock) -> float:
     batch = batch_of(_WARM_UP_BATCH, take_all([_times(lane, request, rows)]))
     started_ms = clock.monotonic_ms()
     outputs_of(lane, batch)
     return clock.monotonic_ms() - started_ms
 
 
-def _check_answer(lane: Lane, request: OpenRequest, rows: int) -> None:
+def _check_answer(lane: LoadedModel, request: OpenRequest, rows: int) -> None:
     """A version whose outputs break its own signature would fail every request."""
     batch = batch_of(_WARM_UP_BATCH, take_all([_times(lane, request, rows)]))
     encode_answer(lane, replace(request, outputs=outputs_of(lane, batch)[:1]))

@@ -22,13 +22,7 @@ from ..dead_letters import (
 )
 from ..deployment import Operator
 from .answers import describe_outputs, reply_json
-from .choosing import (
-    ask_first,
-    counting_bar,
-    limit_option,
-    older_than_option,
-    yes_option,
-)
+from .choosing import ask_first, counting_bar, limit_option, older_than_option, yes_option
 from .connecting import changing, connected
 from .open_requests import moment
 from .options import LOGS, Loaded, examples, json_option, settings_of, with_settings

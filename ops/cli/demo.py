@@ -19,7 +19,7 @@ from ...service.lifecycle import StopSignal
 from ...service.settings import Settings
 from ...wire.names import shown
 from ...wire.numbers import Range
-from ..demo import (
+from ..demo.command import (
     BASELINE_TEXTS,
     IDEAL_BATCHES,
     MODEL,
@@ -29,8 +29,8 @@ from ..demo import (
     Harvest,
     answer_questions,
 )
-from ..demo_report import Baselines, Figures, Finding, figures, figures_by_bucket, summary
-from ..demo_texts import (
+from ..demo.report import Baselines, Figures, Finding, figures, figures_by_bucket, summary
+from ..demo.texts import (
     SAMPLE_COUNT,
     SAMPLE_SEED,
     DemoText,
@@ -39,7 +39,7 @@ from ..demo_texts import (
     standard_library,
 )
 from ..deployment import deploy
-from ..local_fleet import LocalFleet, Surroundings
+from ..local_fleet import LocalFleet, ProcessContext
 from .connecting import connected
 from .finding import find_version
 from .models import progress_bar
@@ -134,7 +134,7 @@ def _run_fleet(
 ) -> tuple[Harvest, list[Finding]]:
     settings = demo_settings(loaded.settings, secrets.token_hex(4))
     # Without signal handlers: Ctrl-C interrupts the demo wherever it is, and ends the fleet.
-    around = Surroundings(environ=loaded.environ, clock=clock, events=Events(), stop=StopSignal())
+    around = ProcessContext(environ=loaded.environ, clock=clock, events=Events(), stop=StopSignal())
     _say("starting a fleet: server, router and one worker")
     with LocalFleet(settings, 0, around) as local:
         local.start_server()

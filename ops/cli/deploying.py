@@ -90,7 +90,7 @@ def deploy_one(loaded: Loaded, *, name: str, wait_s: float, as_json: bool) -> No
         if wait_s:
             pause = StopSignal().wait
             verdict = await_verdict(read, before, wait_s * 1000, SystemClock(), pause)
-        verdict.require_room_for_hope(model, version)
+        verdict.raise_if_all_refuse(model, version)
         found = follow(operator, model, wait_s)
     _report(done, f"{model}/{version} is in service", found, as_json=as_json)
     if verdict.is_open:

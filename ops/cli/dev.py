@@ -14,7 +14,7 @@ from ...service.lifecycle import StopSignal
 from ...service.logs import configure_logs
 from ...service.settings import Settings
 from ..developing import Development, DevelopmentWorker, VersionSeries, development_settings
-from ..local_fleet import LocalFleet, Surroundings
+from ..local_fleet import LocalFleet, ProcessContext
 from .connecting import connected
 from .options import ENVIRONMENTS, LOGS, Loaded, examples, json_option, port_option, with_settings
 from .output import print_json, say
@@ -51,7 +51,7 @@ def dev(loaded: Loaded, *, source: str, port: int | None, as_json: bool, **given
     stop.install()
     with tempfile.TemporaryDirectory(prefix="batchfleet-dev-") as store:
         settings = development_settings(_quiet(loaded), store, wishes.environment)
-        around = Surroundings(
+        around = ProcessContext(
             environ=loaded.environ, clock=SystemClock(), events=Events(), stop=stop
         )
         series = VersionSeries(path, wishes, settings)
@@ -69,7 +69,12 @@ def _quiet(loaded: Loaded) -> Settings:
 
 
 def _serve(
-    local: LocalFleet, series: VersionSeries, around: Surroundings, sources: Path, *, as_json: bool
+    local: LocalFleet,
+    series: VersionSeries,
+    around: ProcessContext,
+    sources: Path,
+    *,
+    as_json: bool,
 ) -> None:
     with connected(local.settings) as operator:
         development = Development(local, operator, series, around.clock, _tell)

@@ -31,7 +31,7 @@ def require_own_store(settings: Settings) -> None:
     Raises:
         StoreError: others may write to it; the text says which folder, its mode and the remedy.
     """
-    why = "" if settings.shares_store else Store(settings.store).foreign_hand()
+    why = "" if settings.shares_store else Store(settings.store).why_not_ours()
     if why:
         raise StoreError(
             f"{why}; a store that others may write to is used where it is allowed by its path, "

@@ -19,13 +19,7 @@ from ...wire.numbers import Range
 from ...wire.reply import Reply
 from ...wire.request import FIELD_RANGES
 from ...wire.states import State
-from .answers import (
-    describe_outputs,
-    describe_service,
-    read_inputs,
-    reply_json,
-    result_json,
-)
+from .answers import describe_outputs, describe_service, read_inputs, reply_json, result_json
 from .options import (
     BoundedNumber,
     Loaded,

@@ -13,7 +13,7 @@ from ...service.events import Events
 from ...service.lifecycle import StopSignal
 from ...service.settings import OWN_CODE
 from ...wire.keys import ModelKeys
-from ..local_fleet import LocalFleet, Surroundings
+from ..local_fleet import LocalFleet, ProcessContext
 from ..store_deployment import deploy_missing
 from .connecting import changing
 from .finding import require_own_store, tell_left_out
@@ -41,7 +41,7 @@ def up(loaded: Loaded, *, port: int | None, as_json: bool) -> None:
     stop = StopSignal()
     stop.install()
     adopt_orphans()
-    around = Surroundings(
+    around = ProcessContext(
         environ=loaded.environ, clock=SystemClock(), events=Events(), stop=stop, adopts=True
     )
     # Who starts a whole fleet for himself may run what he alone can have put into his store.

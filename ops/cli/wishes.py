@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ...models.drafting import DraftError, Wishes
+from ...models.drafting import DraftError, PublishOptions
 from ..deployment import parse_overrides
 
 Command = Callable[..., Any]
@@ -75,7 +75,7 @@ def split_class(source: str) -> tuple[Path, str]:
     return path, class_name
 
 
-def wishes_of(class_name: str, given: dict[str, Any]) -> Wishes:
+def wishes_of(class_name: str, given: dict[str, Any]) -> PublishOptions:
     """What was typed, in one value."""
     if given.get("requirements") and given.get("environment"):
         raise click.UsageError("give --requirements or --environment, not both")
@@ -83,4 +83,4 @@ def wishes_of(class_name: str, given: dict[str, Any]) -> Wishes:
     empty = [name for name, value in limits.items() if value is None]
     if empty:
         raise click.BadParameter(f"{empty[0]} has no value", param_hint="--limit")
-    return Wishes(class_name=class_name, limits=limits, **given)
+    return PublishOptions(class_name=class_name, limits=limits, **given)

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from batchfleet.consumer import protocol
-from batchfleet.consumer.frames import FrameReader
-from batchfleet.consumer.protocol import OPS, decode, encode
+from batchfleet.consumer.link import protocol
+from batchfleet.consumer.link.frames import FrameReader
+from batchfleet.consumer.link.protocol import OPS, decode, encode
 from batchfleet.wire.errors import ErrorKind, ProtocolError
 
 ROOT = Path(__file__).parents[2]

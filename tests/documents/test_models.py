@@ -9,7 +9,7 @@ from documents.play import blocks_of
 
 from batchfleet import CallerError, ModelError
 from batchfleet.models.code_rule import ENTRY_POINTS
-from batchfleet.models.drafting import Wishes, draft_of_file
+from batchfleet.models.drafting import PublishOptions, draft_of_file
 from batchfleet.testing import serve
 
 ALL = blocks_of("docs/models.md")
@@ -27,7 +27,7 @@ def model_of(tmp_path):
     def read(name):
         path = tmp_path / "model.py"
         path.write_text(BLOCKS[name].text, encoding="utf-8")
-        draft, _ = draft_of_file(path, Wishes(model=name, version="1"))
+        draft, _ = draft_of_file(path, PublishOptions(model=name, version="1"))
         assert draft.code.class_name == name
         spec = importlib.util.spec_from_file_location(f"shown_{name}", path)
         module = importlib.util.module_from_spec(spec)

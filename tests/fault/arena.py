@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic
 
 from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, free_port
-from batchfleet.models.drafting import Wishes, draft_of_file
+from batchfleet.models.drafting import PublishOptions, draft_of_file
 from tests.support.fleet import Fleet, until
 from tests.support.proxy import FaultProxy
 from tests.support.server import program_of
@@ -85,7 +85,9 @@ class Arena:
         path = self.folder / "told_model.py"
         shutil.copyfile(Path(__file__).with_name("told_model.py"), path)
         path.chmod(0o600)
-        draft, sources = draft_of_file(path, Wishes(model=MODEL, version="1", class_name="Told"))
+        draft, sources = draft_of_file(
+            path, PublishOptions(model=MODEL, version="1", class_name="Told")
+        )
         parameters = {**draft.parameters, "history": str(self.computed)}
         limits = replace(draft.limits, **LIMITS)
         return self.fleet.store.publish(

@@ -15,16 +15,16 @@ import torch
 from encoders import open_store, publish_encoders
 
 from batchfleet.consumer.device.inputs import RequestInputs
-from batchfleet.consumer.device.lanes import OpenRequest, take_all
+from batchfleet.consumer.device.loaded_models import OpenRequest, take_all
 from batchfleet.consumer.device.loading import OpeningOptions, load_lane
 from batchfleet.consumer.device.opening import store_opener
 from batchfleet.consumer.device.preparing import prepare_inputs
 from batchfleet.consumer.device.running import batch_of, outputs_of
-from batchfleet.consumer.protocol import Load
+from batchfleet.consumer.link.protocol import Load
 from batchfleet.models.store import Store
 from batchfleet.ops.cli.connecting import connected
 from batchfleet.ops.deployment import deploy
-from batchfleet.ops.local_fleet import LocalFleet, Surroundings
+from batchfleet.ops.local_fleet import LocalFleet, ProcessContext
 from batchfleet.producer.async_client import AsyncClient
 from batchfleet.service.clock import SystemClock
 from batchfleet.service.events import Events
@@ -149,7 +149,7 @@ def through_a_fleet(store, manifest, texts, device):
     )
     configure_logs("warning", "console")
     environ = {"PATH": "/usr/local/bin:/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)}
-    around = Surroundings(environ=environ, clock=_CLOCK, events=Events(), stop=StopSignal())
+    around = ProcessContext(environ=environ, clock=_CLOCK, events=Events(), stop=StopSignal())
     with LocalFleet(settings, None, around) as local:
         local.start_server()
         with connected(local.settings) as operator:

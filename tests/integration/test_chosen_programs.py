@@ -13,7 +13,7 @@ from support.fleet import draft_of, running_fleet, until
 from support.traps import Trap, forge_built
 
 from batchfleet import Client
-from batchfleet.models.drafting import Wishes, draft_of_file
+from batchfleet.models.drafting import PublishOptions, draft_of_file
 from batchfleet.models.importing import builtin_draft
 from batchfleet.models.store import Store
 from batchfleet.service.lifecycle import spawn
@@ -155,7 +155,7 @@ def test_an_environment_is_built_in_no_cache_that_others_may_write(fleet, tmp_pa
     lock.write_text("--no-index\nnothing==1 --hash=sha256:" + "0" * 64 + "\n")
     model = tmp_path / "model.py"
     model.write_text(SPY)
-    wishes = Wishes(model="spy", version="1", requirements=lock)
+    wishes = PublishOptions(model="spy", version="1", requirements=lock)
     fleet.store.publish(*draft_of_file(model, wishes))
     cache = tmp_path / "open"
     cache.mkdir()
@@ -169,7 +169,7 @@ def test_a_model_sees_nothing_of_the_servers_address(fleet):
     """X2, T18: neither in its environment nor in its command line; what is named may pass."""
     path = fleet.folder / "model.py"
     path.write_text(SPY)
-    draft, sources = draft_of_file(path, Wishes(model="spy", version="1"))
+    draft, sources = draft_of_file(path, PublishOptions(model="spy", version="1"))
     fleet.deploy_record("spy", fleet.store.publish(draft, sources).record())
     fleet.consumer(allow_code="own", device_environment="BATCHFLEET_NAMESPACE")
     fleet.router()

@@ -8,7 +8,7 @@ import pytest
 from support.fleet import check_all_ok, running_fleet, until
 from support.wheels import lock_file, make_wheel
 
-from batchfleet.models.drafting import Wishes, draft_of_file
+from batchfleet.models.drafting import PublishOptions, draft_of_file
 from batchfleet.ops import deployment
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,7 @@ def publish(fleet, version, taste, environment=""):
     if not environment:
         wheel = make_wheel(fleet.folder / "wheels", "flavour", version, f"NAME = {taste!r}\n")
         requirements = lock_file(fleet.folder / "requirements.lock", wheel)
-    wishes = Wishes(
+    wishes = PublishOptions(
         model=f"taste{version}",
         version=version,
         requirements=requirements,
@@ -113,7 +113,7 @@ def test_an_environment_sees_nothing_of_the_workers_own_packages(fleet):
     made = [sys.executable, "-m", "venv", "--without-pip", str(environment)]
     subprocess.run(made, check=True, timeout=PATIENCE_S)
     (fleet.folder / "model.py").write_text(MODEL.replace("flavour", "click"))
-    wishes = Wishes(model="leaning", version="1", environment=str(environment))
+    wishes = PublishOptions(model="leaning", version="1", environment=str(environment))
     manifest = fleet.store.publish(*draft_of_file(fleet.folder / "model.py", wishes))
     fleet.deploy_record("leaning", manifest.record())
     assert "it needs 'click', which this Python does not have" in refusal(fleet, "leaning", "1")
@@ -140,7 +140,7 @@ def test_a_process_that_dies_takes_no_other_environment_along(fleet):
     text = MODEL.replace("import flavour", "import os").replace("flavour.NAME", "os._exit(3)")
     (fleet.folder / "model.py").write_text(text)
     deadly = fleet.store.publish(
-        *draft_of_file(fleet.folder / "model.py", Wishes(model="deadly", version="1"))
+        *draft_of_file(fleet.folder / "model.py", PublishOptions(model="deadly", version="1"))
     )
     consumer = fleet.consumer()
     fleet.deploy_record("deadly", deadly.record())

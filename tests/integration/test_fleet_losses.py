@@ -9,7 +9,7 @@ import psutil
 import pytest
 from support.fleet import PATIENCE_S, check_all_ok, draft_of, limits, running_fleet, runs, until
 
-from batchfleet.models.drafting import Wishes, draft_of_file
+from batchfleet.models.drafting import PublishOptions, draft_of_file
 from batchfleet.ops import deployment
 
 ECHO = "echo"
@@ -68,7 +68,7 @@ def publish(fleet, name, load=BEHAVES, **limits):
     model, _, version = name.partition("/")
     path = fleet.folder / "model.py"
     path.write_text(MODEL.format(folder=str(fleet.folder), load=load))
-    wishes = Wishes(model=model, version=version, limits=limits)
+    wishes = PublishOptions(model=model, version=version, limits=limits)
     draft, sources = draft_of_file(path, wishes)
     return fleet.store.publish(draft, sources).record()
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from support.fleet import check_all_ok, running_fleet
 
-from batchfleet.models.drafting import Wishes, draft_of_file
+from batchfleet.models.drafting import PublishOptions, draft_of_file
 
 MODELS = """\
 import numpy as np
@@ -66,7 +66,7 @@ def fleet(redis_server, namespace, tmp_path):
 def serve(fleet, kind):
     path = fleet.folder / "model.py"
     path.write_text(MODELS)
-    draft, sources = draft_of_file(path, Wishes(model="m", version="1", class_name=kind))
+    draft, sources = draft_of_file(path, PublishOptions(model="m", version="1", class_name=kind))
     manifest = fleet.store.publish(draft, sources)
     fleet.deploy_record("m", manifest.record())
     fleet.wait_served("m")

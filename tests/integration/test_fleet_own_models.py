@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from support.fleet import running_fleet, until
 
-from batchfleet.models.drafting import Wishes, draft_of_file
+from batchfleet.models.drafting import PublishOptions, draft_of_file
 
 SHOUT = """\
 from batchfleet import Model
@@ -28,7 +28,7 @@ def publish(fleet, model, text=SHOUT, version="1"):
     """Publish a file's class and put it in service."""
     path = fleet.folder / "model.py"
     path.write_text(text)
-    draft, sources = draft_of_file(path, Wishes(model=model, version=version))
+    draft, sources = draft_of_file(path, PublishOptions(model=model, version=version))
     manifest = fleet.store.publish(draft, sources)
     fleet.deploy_record(model, manifest.record())
     return manifest

@@ -10,7 +10,7 @@ from support.stub_fleet import deploy_model
 from batchfleet.broker.blocking import BlockingExecutor
 from batchfleet.ops import local_fleet
 from batchfleet.ops.children import ProgramError
-from batchfleet.ops.local_fleet import LocalFleet, Surroundings
+from batchfleet.ops.local_fleet import LocalFleet, ProcessContext
 from batchfleet.ops.starting import START_MS, deployments_in
 from batchfleet.service.clock import ManualClock
 from batchfleet.service.events import Events
@@ -37,7 +37,7 @@ def settings(redis_server, namespace):
 def fleet(settings, monkeypatch):
     """A fleet whose programs run a line of Python, by their kind."""
     stop = StopSignal()
-    around = Surroundings(
+    around = ProcessContext(
         environ={"PATH": os.defpath}, clock=LeapingClock(), events=Events(), stop=stop
     )
 

@@ -7,7 +7,7 @@ import pytest
 from support.fleet import check_all_ok, draft_of, limits, running_fleet, until
 
 from batchfleet.broker import fleet as commands
-from batchfleet.models.drafting import Wishes, draft_of_file
+from batchfleet.models.drafting import PublishOptions, draft_of_file
 from batchfleet.ops import dead_letters, deployment, open_requests
 from batchfleet.ops.cli.open_requests import model_view
 from batchfleet.wire.reply import decode_reply
@@ -193,7 +193,7 @@ def flaky(fleet, tmp_path_factory):
     """A model that fails as often as each request says."""
     path = tmp_path_factory.mktemp("code") / "model.py"
     path.write_text(FLAKY)
-    draft, sources = draft_of_file(path, Wishes(model="flaky", version="1"))
+    draft, sources = draft_of_file(path, PublishOptions(model="flaky", version="1"))
     record = fleet.store.publish(draft, sources).record()
     fleet.deploy_record("flaky", record)
     fleet.wait_served("flaky")

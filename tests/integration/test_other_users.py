@@ -12,7 +12,7 @@ import pytest
 from support.odd_stores import GOOD, make_good
 from support.traps import forge_built
 
-from batchfleet.models.drafting import Wishes, draft_of_file
+from batchfleet.models.drafting import PublishOptions, draft_of_file
 from batchfleet.models.manifest import Manifest
 from batchfleet.models.store import Store
 
@@ -170,7 +170,7 @@ def test_a_stranger_loads_no_more_than_was_checked_of_the_store_of_an_attacker(p
     (place / "model.py").write_text(MODEL)
     store = Store(str(place / "theirs"))
     store.publish(
-        *draft_of_file(place / "model.py", Wishes(model="code", version="1")),
+        *draft_of_file(place / "model.py", PublishOptions(model="code", version="1")),
     )
     weights = place / "weights.bin"
     weights.write_bytes(b"weights")

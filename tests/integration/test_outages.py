@@ -18,7 +18,7 @@ from support.server import ServerAddress, url_as
 
 from batchfleet.broker.commands import script
 from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, free_port
-from batchfleet.consumer.intake import BELL_TIMEOUT_S
+from batchfleet.consumer.worker.intake import BELL_TIMEOUT_S
 from batchfleet.wire.keys import DEFAULT_TENANT
 
 pytestmark = pytest.mark.slow

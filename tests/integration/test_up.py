@@ -8,7 +8,7 @@ import psutil
 import pytest
 from support.fleet import draft_of, runs, until
 
-from batchfleet.models.drafting import Wishes, draft_of_file
+from batchfleet.models.drafting import PublishOptions, draft_of_file
 from batchfleet.models.importing import import_builtin
 from batchfleet.models.store import Store
 from batchfleet.service.addresses import masked_url
@@ -131,7 +131,9 @@ def starting_fleet(up, store_path, tmp_path):
     """A fleet whose model starts processes, and their numbers."""
     path, notes = tmp_path / "starts.py", tmp_path / "children"
     path.write_text(STARTS.format(notes=str(notes)))
-    Store(str(store_path)).publish(*draft_of_file(path, Wishes(model="starts", version="1")))
+    Store(str(store_path)).publish(
+        *draft_of_file(path, PublishOptions(model="starts", version="1"))
+    )
     started = up()
     return started, [int(line) for line in notes.read_text().split()]
 

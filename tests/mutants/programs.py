@@ -43,7 +43,7 @@ PROGRAM_MUTANTS = [
     Mutant(
         name="the heart goes on after it was fenced",
         breaks="a buried worker starts nothing more",
-        path="consumer/heart.py",
+        path="consumer/worker/heartbeat.py",
         before="                self.fenced.set()\n                return\n",
         after="                return\n",
         tests=(f"{HEART}::test_a_buried_worker_stops_and_its_name_does_not_come_back",),
@@ -51,7 +51,7 @@ PROGRAM_MUTANTS = [
     Mutant(
         name="a name that may be buried enters again",
         breaks="a buried worker starts over as another",
-        path="consumer/heart.py",
+        path="consumer/worker/heartbeat.py",
         before="        if not self._is_safe(keys) or not self._join(",
         after="        if not self._join(",
         tests=(f"{HEART}::test_who_may_have_been_buried_does_not_enter_again",),
@@ -91,7 +91,7 @@ PROGRAM_MUTANTS = [
     Mutant(
         name="work is started on an old beat",
         breaks="who may be buried soon starts nothing new",
-        path="consumer/core.py",
+        path="consumer/batching/core.py",
         before="        if not self.device_up or now_ms > self.fresh_until_ms:\n",
         after="        if not self.device_up:\n",
         tests=(f"{CORE}::test_nothing_is_started_on_an_old_beat",),
@@ -99,7 +99,7 @@ PROGRAM_MUTANTS = [
     Mutant(
         name="suspects do not run alone",
         breaks="only the culprit of a crash fails",
-        path="consumer/core.py",
+        path="consumer/batching/core.py",
         before="lane.weigh(held)\n                self.suspects.accuse(held)\n",
         after="lane.weigh(held)\n"
         "                held.phase = Phase.WAITING\n"
@@ -111,7 +111,7 @@ PROGRAM_MUTANTS = [
     Mutant(
         name="real runs teach nothing",
         breaks="a slow model whose batches cost as much as one row gets full ones",
-        path="consumer/cost.py",
+        path="consumer/batching/cost.py",
         before="replace(self, growth=self.growth + _SMOOTH * (seen - self.growth))",
         after="self",
         tests=(
@@ -121,7 +121,7 @@ PROGRAM_MUTANTS = [
     Mutant(
         name="a foreign key of one model ends the beat of all",
         breaks="what is wrong with one model concerns no other",
-        path="consumer/heart.py",
+        path="consumer/worker/heartbeat.py",
         before="            if error.remedy not in _OF_ONE_MODEL:\n",
         after="            if True:\n",
         tests=(f"{HEART}::test_leaving_goes_on_behind_a_foreign_key",),
@@ -153,7 +153,7 @@ PROGRAM_MUTANTS = [
     Mutant(
         name="an old record is no reason to read it again",
         breaks="a worker takes nothing before its keeper has read the record again",
-        path="consumer/intake.py",
+        path="consumer/worker/intake.py",
         before="            self._desk.reread(self._keys.model, offer.stamp)\n",
         after="",
         tests=(f"{INTAKE}::test_by_an_old_record_nothing_is_taken_before_it_was_read_again",),
@@ -161,7 +161,7 @@ PROGRAM_MUTANTS = [
     Mutant(
         name="suspects run beside others",
         breaks="a suspect has nothing beside it in the device process",
-        path="consumer/core.py",
+        path="consumer/batching/core.py",
         before="        if not self.suspects.is_inside and not self.count_inside():\n",
         after="        if not self.suspects.is_inside:\n",
         tests=(f"{CORE}::test_a_recovered_suspect_waits_until_the_device_process_is_empty",),
@@ -169,7 +169,7 @@ PROGRAM_MUTANTS = [
     Mutant(
         name="nobody is given up",
         breaks="a request that ends every worker ends",
-        path="consumer/core.py",
+        path="consumer/batching/core.py",
         before="            if attempt > most:\n",
         after="            if attempt > 99 * most:\n",
         tests=(f"{CORE}::test_a_request_that_ended_too_many_workers_is_given_up",),
@@ -177,7 +177,7 @@ PROGRAM_MUTANTS = [
     Mutant(
         name="all that was inside is blamed",
         breaks="only the culprit of a crash fails",
-        path="consumer/core.py",
+        path="consumer/batching/core.py",
         before="            if held is culprit:\n",
         after="            if True:\n",
         tests=(
@@ -187,7 +187,7 @@ PROGRAM_MUTANTS = [
     Mutant(
         name="a lost answer of take is not looked for",
         breaks="what was handed out is run",
-        path="consumer/intake.py",
+        path="consumer/worker/intake.py",
         before="            desk.doubt()\n",
         after="",
         tests=(
@@ -198,7 +198,7 @@ PROGRAM_MUTANTS = [
     Mutant(
         name="a batch of one row too many",
         breaks="batches keep the limit",
-        path="consumer/batcher.py",
+        path="consumer/batching/batcher.py",
         before="        if after > limits.max_batch_size:\n",
         after="        if count > limits.max_batch_size:\n",
         tests=(f"{BATCHER}::test_never_more_rows_than_the_limit",),
@@ -206,7 +206,7 @@ PROGRAM_MUTANTS = [
     Mutant(
         name="padding costs nothing",
         breaks="batches keep the limit of tokens, padding included",
-        path="consumer/batcher.py",
+        path="consumer/batching/batcher.py",
         before="        if longest * after > limits.max_batch_tokens:\n",
         after="        if tokens > limits.max_batch_tokens:\n",
         tests=(f"{BATCHER}::test_tokens_that_are_only_padding_count_as_well",),
@@ -214,7 +214,7 @@ PROGRAM_MUTANTS = [
     Mutant(
         name="a batch of different parameters",
         breaks="only rows that agree share a batch",
-        path="consumer/batcher.py",
+        path="consumer/batching/batcher.py",
         before="(row for row in rows if row.key == head.key)",
         after="iter(rows)",
         tests=(f"{BATCHER}::test_only_rows_with_the_same_key_share_a_batch",),
@@ -222,7 +222,7 @@ PROGRAM_MUTANTS = [
     Mutant(
         name="the oldest row may wait for ever",
         breaks="nobody starves",
-        path="consumer/batcher.py",
+        path="consumer/batching/batcher.py",
         before="    return (0 if aged else row.level,",
         after="    return (row.level,",
         tests=(f"{BATCHER}::test_high_priority_goes_first_until_a_low_one_has_aged",),
@@ -230,7 +230,7 @@ PROGRAM_MUTANTS = [
     Mutant(
         name="a batch of several kinds",
         breaks="a neighbour never changes an answer",
-        path="consumer/dispatch.py",
+        path="consumer/batching/dispatch.py",
         before="            (held.entry.parameters, kind),\n",
         after="            (held.entry.parameters, 0),\n",
         tests=(

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchfleet.consumer.batcher import WaitingRow, choose_batch
-from batchfleet.consumer.cost import CostCurve
+from batchfleet.consumer.batching.batcher import WaitingRow, choose_batch
+from batchfleet.consumer.batching.cost import CostCurve
 from batchfleet.wire.deployment import Limits
 
 CURVE = CostCurve.from_points(

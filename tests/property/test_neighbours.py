@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.device_lane import lane_of
 
-from batchfleet.consumer.batcher import WaitingRow, choose_batch
-from batchfleet.consumer.cost import CostCurve
+from batchfleet.consumer.batching.batcher import WaitingRow, choose_batch
+from batchfleet.consumer.batching.cost import CostCurve
 from batchfleet.consumer.device.answering import encode_answer, encode_together
-from batchfleet.consumer.device.lanes import take_all
+from batchfleet.consumer.device.loaded_models import take_all
 from batchfleet.consumer.device.preparing import prepare
 from batchfleet.consumer.device.running import batch_of, keep_output, run_batch
-from batchfleet.consumer.protocol import Item
+from batchfleet.consumer.link.protocol import Item
 from batchfleet.models.model import Model
 from batchfleet.wire.codec import JSON, MSGPACK, encode_body
 from batchfleet.wire.tensors import DATATYPES

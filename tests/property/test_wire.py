@@ -16,11 +16,7 @@ from support.wire_values import (
 )
 
 from batchfleet.wire import limits
-from batchfleet.wire.codec import (
-    JSON,
-    encode_body,
-    is_whole_reply,
-)
+from batchfleet.wire.codec import JSON, encode_body, is_whole_reply
 from batchfleet.wire.deployment import (
     LIMIT_ROWS,
     Deployment,

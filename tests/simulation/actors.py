@@ -4,9 +4,9 @@ from random import Random
 
 from batchfleet.broker import requests
 from batchfleet.broker.commands import as_is, plain
-from batchfleet.consumer.context import WorkerContext
 from batchfleet.consumer.program import Keeper
-from batchfleet.consumer.worker import Worker
+from batchfleet.consumer.worker.context import WorkerContext
+from batchfleet.consumer.worker.worker import Worker
 from batchfleet.router.program import RouterProgram
 from batchfleet.service.events import Events
 from batchfleet.service.outage import Outage

@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass, field
 from itertools import count
 
-from batchfleet.consumer.frames import ChannelClosedError
-from batchfleet.consumer.protocol import (
+from batchfleet.consumer.link.frames import ChannelClosedError
+from batchfleet.consumer.link.protocol import (
     Answer,
     Answers,
     Done,

@@ -1,8 +1,8 @@
 """A core with one ready lane, and short words for what happens to it."""
 
-from batchfleet.consumer.core import Core
-from batchfleet.consumer.held import Placement
-from batchfleet.consumer.protocol import Answer, Done, PreparedItem, PreparedRows, Ready, Run
+from batchfleet.consumer.batching.core import Core
+from batchfleet.consumer.batching.state import Placement
+from batchfleet.consumer.link.protocol import Answer, Done, PreparedItem, PreparedRows, Ready, Run
 from batchfleet.wire.deployment import Limits, VersionRecord
 from batchfleet.wire.errors import ErrorKind
 from batchfleet.wire.work import WorkEntry

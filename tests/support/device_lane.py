@@ -4,7 +4,7 @@ import structlog
 
 from batchfleet.consumer.device.faults import FaultLog
 from batchfleet.consumer.device.inputs import RequestInputs
-from batchfleet.consumer.device.lanes import NOT_TAKEN, Lane, OpenRequest, take_all
+from batchfleet.consumer.device.loaded_models import NOT_TAKEN, LoadedModel, OpenRequest, take_all
 from batchfleet.consumer.device.preparing import prepare_inputs
 from batchfleet.consumer.device.running import batch_of, run_batch
 from batchfleet.service.clock import ManualClock
@@ -14,7 +14,7 @@ from batchfleet.wire.deployment import VersionRecord
 def lane_of(model, clock=None, **record):
     """A loaded lane of this model; `record` is what the deploy record of its version says."""
     logger = structlog.get_logger()
-    return Lane(
+    return LoadedModel(
         number=1,
         model=model,
         record=VersionRecord(version="1", **record),

@@ -9,8 +9,8 @@ import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from batchfleet.consumer.frames import ChannelClosedError, FrameChannel
-from batchfleet.consumer.protocol import (
+from batchfleet.consumer.link.frames import ChannelClosedError, FrameChannel
+from batchfleet.consumer.link.protocol import (
     Answers,
     Done,
     Failure,

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from batchfleet.consumer.device.fetching import Fetcher
-from batchfleet.consumer.protocol import decode
+from batchfleet.consumer.link.protocol import decode
 from batchfleet.models.files import is_file_name
 from batchfleet.models.importing import builtin_draft
 from batchfleet.models.manifest import Manifest

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from batchfleet.consumer.protocol import Ready
+from batchfleet.consumer.link.protocol import Ready
 from batchfleet.models.importing import minilm_draft
 from batchfleet.models.store import Store
 from batchfleet.wire.codec import JSON, decode_body

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import quantiles
 from time import perf_counter
 
-from batchfleet.models.drafting import Wishes, draft_of_file
+from batchfleet.models.drafting import PublishOptions, draft_of_file
 from batchfleet.models.importing import minilm_draft
 from benchmarks.processes import Conversation
 from tests.support.fleet import draft_of, limits
@@ -136,7 +136,9 @@ def _serve_failing(fleet):
     path = fleet.folder / "failing.py"
     path.write_text(_CLASS)
     path.chmod(0o600)
-    draft, sources = draft_of_file(path, Wishes(model=FAILING, version="1", class_name="Failing"))
+    draft, sources = draft_of_file(
+        path, PublishOptions(model=FAILING, version="1", class_name="Failing")
+    )
     _serve(fleet, draft, sources)
 
 

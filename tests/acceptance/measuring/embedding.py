@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import orjson
 
-from batchfleet.ops.demo_texts import read_docstrings, sample, standard_library
+from batchfleet.ops.demo.texts import read_docstrings, sample, standard_library
 from batchfleet.producer.async_client import AsyncClient
 
 from .promise import at_least, at_most, equals

@@ -11,7 +11,7 @@ from datetime import datetime
 from statistics import quantiles
 from time import perf_counter
 
-from batchfleet.models.drafting import Wishes, draft_of_file
+from batchfleet.models.drafting import PublishOptions, draft_of_file
 from tests.support.fleet import digests, draft_of
 
 from .hostile_models import MODELS
@@ -67,7 +67,9 @@ def _serve(fleet, model):
     path = fleet.folder / "hostile.py"
     path.write_text(model.source)
     path.chmod(0o600)
-    draft, sources = draft_of_file(path, Wishes(model=HOSTILE, version="1", class_name="Hostile"))
+    draft, sources = draft_of_file(
+        path, PublishOptions(model=HOSTILE, version="1", class_name="Hostile")
+    )
     draft = replace(draft, limits=replace(draft.limits, **model.limits))
     fleet.deploy_record(HOSTILE, fleet.store.publish(draft, sources).record())
     fleet.wait_served(HOSTILE)

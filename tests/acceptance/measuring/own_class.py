@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from batchfleet import Client
-from batchfleet.models.drafting import Wishes, draft_of_file
+from batchfleet.models.drafting import PublishOptions, draft_of_file
 from benchmarks.processes import Conversation
 from tests.support.fleet import check_all_ok, running_fleet
 from tests.support.server import running_server
@@ -135,7 +135,7 @@ def _publish_tasting(fleet, version, taste):
     source.write_text(TASTE)
     wheel = make_wheel(fleet.folder / "wheels", "flavour", version, f"NAME = {taste!r}\n")
     lock = lock_file(fleet.folder / "requirements.lock", wheel)
-    wishes = Wishes(model=f"taste{version}", version=version, requirements=lock)
+    wishes = PublishOptions(model=f"taste{version}", version=version, requirements=lock)
     manifest = fleet.store.publish(*draft_of_file(source, wishes))
     places = ("--store", fleet.store.root, "--cache", str(fleet.folder / "cache"))
     named = f"{manifest.model}/{version}"

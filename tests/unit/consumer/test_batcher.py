@@ -1,7 +1,13 @@
 """Which rows make the next batch."""
 
-from batchfleet.consumer.batcher import ArrivalRate, Company, WaitingRow, choose_batch, linger_ms
-from batchfleet.consumer.cost import CostCurve
+from batchfleet.consumer.batching.batcher import (
+    ArrivalRate,
+    Company,
+    WaitingRow,
+    choose_batch,
+    linger_ms,
+)
+from batchfleet.consumer.batching.cost import CostCurve
 from batchfleet.wire.deployment import Limits
 
 LIMITS = Limits(max_batch_size=8, max_batch_tokens=400, max_padding=1.25)

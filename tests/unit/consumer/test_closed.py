@@ -4,7 +4,7 @@ import pytest
 from support.broker_wire import TENANT, wired
 from support.loops import Watch
 
-from batchfleet.consumer.closed import ClosedWatch
+from batchfleet.consumer.worker.cancelled import CancelWatch
 from batchfleet.service.steps import Steps
 from batchfleet.testing.twin.executors import MemoryBroker
 from batchfleet.testing.twin.server import MemoryServer
@@ -37,7 +37,7 @@ def test_what_somebody_else_ended_is_dropped(wire):
     wire.expire("a")
     wire.expire("c")
     holder = Holder("a", "b", "c", "never")
-    assert ClosedWatch(holder, wire.executor, "n", Steps(Watch().outage)).tick(
+    assert CancelWatch(holder, wire.executor, "n", Steps(Watch().outage)).tick(
         ["other", "m"], 1_000
     )
     assert holder.dropped == [("m", ["default:a", "default:c", "default:never"])]
@@ -46,14 +46,14 @@ def test_what_somebody_else_ended_is_dropped(wire):
 def test_open_requests_are_left_alone(wire):
     wire.open("a")
     holder = Holder("a")
-    assert ClosedWatch(holder, wire.executor, "n", Steps(Watch().outage)).tick(["m"], 1_000)
+    assert CancelWatch(holder, wire.executor, "n", Steps(Watch().outage)).tick(["m"], 1_000)
     assert holder.dropped == []
 
 
 def test_it_looks_every_quarter_of_a_second_at_what_was_held_as_long(wire):
     wire.open("a")
     holder = Holder("a")
-    watch = ClosedWatch(holder, wire.executor, "n", Steps(Watch().outage))
+    watch = CancelWatch(holder, wire.executor, "n", Steps(Watch().outage))
     looks = [watch.tick(["m"], now_ms) for now_ms in (1_000, 1_100, 1_249, 1_250)]
     assert looks == [True, False, False, True]
     assert holder.asked == [750, 1_000]
@@ -61,7 +61,7 @@ def test_it_looks_every_quarter_of_a_second_at_what_was_held_as_long(wire):
 
 def test_the_server_is_not_asked_about_nothing(wire):
     holder = Holder()
-    assert not ClosedWatch(holder, wire.executor, "n", Steps(Watch().outage)).tick(["m"], 1_000)
+    assert not CancelWatch(holder, wire.executor, "n", Steps(Watch().outage)).tick(["m"], 1_000)
 
 
 def test_a_foreign_key_of_one_model_does_not_keep_it_from_looking_at_the_others(wire):
@@ -71,6 +71,6 @@ def test_a_foreign_key_of_one_model_does_not_keep_it_from_looking_at_the_others(
     holder = Holder("a")
     holder.held_since = lambda *_: holder.members
     wire.ask("SET", "n:{foreign}:due", "x")
-    watch = ClosedWatch(holder, wire.executor, "n", Steps(Watch().outage))
+    watch = CancelWatch(holder, wire.executor, "n", Steps(Watch().outage))
     assert watch.tick(["foreign", "m"], 1_000)
     assert holder.dropped == [("m", [f"{TENANT}:a"])]

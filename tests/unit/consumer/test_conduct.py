@@ -2,8 +2,8 @@
 
 import pytest
 
-from batchfleet.consumer.conduct import Conduct, Loss
-from batchfleet.consumer.held import Lane
+from batchfleet.consumer.batching.conduct import Conduct, Loss
+from batchfleet.consumer.batching.state import Lane
 from batchfleet.wire.deployment import Limits, VersionRecord
 
 MINUTE_MS = 60_000.0

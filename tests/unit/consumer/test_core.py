@@ -3,8 +3,8 @@
 import pytest
 from support.core_bench import PLACE, POISON, Bench, answered, entry, prepared_item
 
-from batchfleet.consumer.held import Placement, RecoveredEntry
-from batchfleet.consumer.protocol import (
+from batchfleet.consumer.batching.state import Placement, RecoveredEntry
+from batchfleet.consumer.link.protocol import (
     Answers,
     Done,
     Drop,

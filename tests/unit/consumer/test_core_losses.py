@@ -2,8 +2,8 @@
 
 from support.core_bench import POISON, Bench, answered, entry, prepared_item
 
-from batchfleet.consumer.core import Core
-from batchfleet.consumer.protocol import Done, Prepare, PreparedRows, Refused
+from batchfleet.consumer.batching.core import Core
+from batchfleet.consumer.link.protocol import Done, Prepare, PreparedRows, Refused
 from batchfleet.wire.deployment import Limits, VersionRecord
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from batchfleet.consumer.batcher import WaitingRow, choose_batch
-from batchfleet.consumer.cost import CostCurve
+from batchfleet.consumer.batching.batcher import WaitingRow, choose_batch
+from batchfleet.consumer.batching.cost import CostCurve
 from batchfleet.wire.deployment import Limits
 
 POINTS = [(1, 10, 2.0), (4, 10, 5.0), (1, 30, 6.0), (4, 30, 15.0)]

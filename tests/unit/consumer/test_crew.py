@@ -5,14 +5,14 @@ import threading
 import pytest
 from support.fleet import until
 
-from batchfleet.consumer.device.crew import Crew, FairQueue
+from batchfleet.consumer.device.thread_pool import FairQueue, ThreadPool
 
 
 @pytest.fixture
 def crew():
     crashed = []
     jobs = FairQueue(2)
-    crew = Crew("test", 4, crashed.append, jobs)
+    crew = ThreadPool("test", 4, crashed.append, jobs)
     crew.start()
     yield jobs
     crew.finish(10)
@@ -52,7 +52,7 @@ def test_what_was_submitted_is_done_before_the_end():
     jobs, order = FairQueue(1), []
     for at in range(3):
         jobs.put(lambda at=at: order.append(at), "a")
-    crew = Crew("test", 2, pytest.fail, jobs)
+    crew = ThreadPool("test", 2, pytest.fail, jobs)
     crew.start()
     crew.finish(10)
     assert order == [0, 1, 2]

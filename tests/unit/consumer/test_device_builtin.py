@@ -14,7 +14,7 @@ from support.device_process import (
     texts,
 )
 
-from batchfleet.consumer.protocol import Prepare, PreparedRows, PrepareRun, Ready, Refused, Run
+from batchfleet.consumer.link.protocol import Prepare, PreparedRows, PrepareRun, Ready, Refused, Run
 from batchfleet.models.importing import builtin_draft
 from batchfleet.models.manifest import Golden
 from batchfleet.models.runtimes.echo import echo_digest

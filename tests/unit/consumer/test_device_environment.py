@@ -4,8 +4,8 @@ from dataclasses import fields
 
 import pytest
 
-from batchfleet.consumer.device_command import device_command
-from batchfleet.consumer.device_environment import device_environment
+from batchfleet.consumer.link.device_command import device_command
+from batchfleet.consumer.link.device_environment import device_environment
 from batchfleet.service.settings import SETTING_ROWS, Settings
 
 HARMLESS = {

@@ -13,14 +13,7 @@ from support.device_process import (
     texts,
 )
 
-from batchfleet.consumer.protocol import (
-    Done,
-    Failure,
-    Prepare,
-    PreparedRows,
-    Run,
-    Stop,
-)
+from batchfleet.consumer.link.protocol import Done, Failure, Prepare, PreparedRows, Run, Stop
 from batchfleet.wire.codec import MSGPACK
 from batchfleet.wire.deployment import TensorSpec
 from batchfleet.wire.errors import ErrorKind

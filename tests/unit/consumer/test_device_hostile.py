@@ -7,7 +7,7 @@ import pytest
 from support.device_process import HOSTILE, columns_of, failure_kind, running_device, texts
 from support.hostile_models import ERRORS, LENGTHS, OUTPUTS, REFUSALS, SILENCERS
 
-from batchfleet.consumer.protocol import PrepareRun, Ready, Refused, Stop
+from batchfleet.consumer.link.protocol import PrepareRun, Ready, Refused, Stop
 from batchfleet.wire.codec import MSGPACK
 from batchfleet.wire.errors import ErrorKind
 from batchfleet.wire.limits import ERROR_MESSAGE_CHARACTERS_MAX

@@ -20,8 +20,8 @@ from support.device_process import (
     texts,
 )
 
-from batchfleet.consumer.frames import FrameChannel
-from batchfleet.consumer.protocol import (
+from batchfleet.consumer.link.frames import FrameChannel
+from batchfleet.consumer.link.protocol import (
     EXIT_MODEL_LEFT,
     Done,
     Hello,

@@ -10,12 +10,7 @@ from support.device_process import (
     texts,
 )
 
-from batchfleet.consumer.protocol import (
-    Load,
-    Memory,
-    Ready,
-    Refused,
-)
+from batchfleet.consumer.link.protocol import Load, Memory, Ready, Refused
 from batchfleet.wire.deployment import TensorSpec
 
 SCORE = TensorSpec(name="score", datatype="FP32", shape=(-1, 1))

@@ -8,11 +8,11 @@ from support.device_lane import lane_of, prepared, run_together
 
 from batchfleet.consumer.device.answering import encode_answer
 from batchfleet.consumer.device.golden import check_golden
-from batchfleet.consumer.device.lanes import take_all
+from batchfleet.consumer.device.loaded_models import take_all
 from batchfleet.consumer.device.preparing import prepare
 from batchfleet.consumer.device.running import batch_of, run_batch
 from batchfleet.consumer.device.warming import warm_up
-from batchfleet.consumer.protocol import Item
+from batchfleet.consumer.link.protocol import Item
 from batchfleet.models.manifest import Golden
 from batchfleet.models.model import Model, Prepared, Row
 from batchfleet.service.clock import ManualClock

@@ -13,7 +13,7 @@ from support.device_process import (
     texts,
 )
 
-from batchfleet.consumer.protocol import (
+from batchfleet.consumer.link.protocol import (
     Answers,
     Done,
     Drop,

@@ -4,7 +4,7 @@ import pytest
 from support.device_lane import lane_of, open_request
 
 from batchfleet.consumer.device.host import Place, read_place
-from batchfleet.consumer.device.lanes import REQUESTS_MAX, RequestBook
+from batchfleet.consumer.device.loaded_models import REQUESTS_MAX, RequestBook
 from batchfleet.consumer.device.warming import WARM_UP_MS, plan_points, warm_up
 from batchfleet.models.model import Model, Row
 from batchfleet.service.clock import ManualClock

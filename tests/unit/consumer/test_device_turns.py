@@ -5,7 +5,7 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from batchfleet.consumer.device.turns import Turns
+from batchfleet.consumer.device.receive_turns import ReceiveTurns
 
 PATIENCE_S = 20.0
 
@@ -18,7 +18,7 @@ class Mailbox:
         self.receivers = SimpleQueue()
         self.inside = threading.Lock()
         self.is_over = threading.Event()
-        self.turns = Turns(self.receive, lambda: self.messages.put(None))
+        self.turns = ReceiveTurns(self.receive, lambda: self.messages.put(None))
 
     def receive(self):
         assert self.inside.acquire(blocking=False), "two threads receive at once"

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from support.loops import Watch
 
-from batchfleet.consumer.context import WorkerContext
-from batchfleet.consumer.frames import ChannelClosedError
-from batchfleet.consumer.protocol import Hello, Load, Ready, Refused, Unload
-from batchfleet.consumer.unit_key import CROWD
-from batchfleet.consumer.worker import Worker
+from batchfleet.consumer.link.frames import ChannelClosedError
+from batchfleet.consumer.link.protocol import Hello, Load, Ready, Refused, Unload
+from batchfleet.consumer.worker.context import WorkerContext
+from batchfleet.consumer.worker.unit_key import CROWD
+from batchfleet.consumer.worker.worker import Worker
 from batchfleet.service.events import Events
 from batchfleet.service.settings import Settings
 from batchfleet.testing.twin.executors import MemoryBroker

@@ -2,10 +2,10 @@
 
 import pytest
 
-from batchfleet.consumer.cost import CostCurve
-from batchfleet.consumer.dispatch import prepare_messages, waiting_rows
-from batchfleet.consumer.held import Held, Lane, Placement
-from batchfleet.consumer.protocol import Fetch, Prepare
+from batchfleet.consumer.batching.cost import CostCurve
+from batchfleet.consumer.batching.dispatch import prepare_messages, waiting_rows
+from batchfleet.consumer.batching.state import HeldRequest, Lane, Placement
+from batchfleet.consumer.link.protocol import Fetch, Prepare
 from batchfleet.wire.deployment import VersionRecord
 from batchfleet.wire.work import WorkEntry
 
@@ -14,7 +14,7 @@ URL = "https://data.example/1"
 
 def held_in(lane, number, lengths=(), **fields):
     entry = WorkEntry("s", b"1-0", f"r{number}", "t", b"x", 60_000, **fields)
-    held = Held(number, entry, lane, Placement(1, 0), 100.0, 60_000.0, lengths=list(lengths))
+    held = HeldRequest(number, entry, lane, Placement(1, 0), 100.0, 60_000.0, lengths=list(lengths))
     held.kinds = [0] * len(held.lengths)
     lane.weigh(held)
     return held

@@ -8,8 +8,8 @@ from support.loops import Watch
 
 from batchfleet.broker import fleet
 from batchfleet.broker.commands import as_is, plain
-from batchfleet.consumer.context import WorkerContext
-from batchfleet.consumer.heart import Heart
+from batchfleet.consumer.worker.context import WorkerContext
+from batchfleet.consumer.worker.heartbeat import Heartbeat
 from batchfleet.service.events import Events
 from batchfleet.service.settings import Settings
 from batchfleet.testing.twin.executors import MemoryBroker
@@ -57,7 +57,7 @@ def beats():
 
 @pytest.fixture
 def heart(executor, context, beats):
-    found = Heart(executor, context, "w1", threading.Event(), beats.append)
+    found = Heartbeat(executor, context, "w1", threading.Event(), beats.append)
     found.announce(KEYS, {"room": "1"})
     return found
 

@@ -7,8 +7,8 @@ from support.broker_wire import RECORD, TENANT, wired
 from support.loops import Watch, watched_loop
 
 from batchfleet.broker import fleet, requests
-from batchfleet.consumer.held import Lane
-from batchfleet.consumer.intake import Intake, Offer
+from batchfleet.consumer.batching.state import Lane
+from batchfleet.consumer.worker.intake import Intake, Offer
 from batchfleet.service.fault_points import FaultPoints
 from batchfleet.service.watchdog import PROMPT
 from batchfleet.testing.twin.executors import MemoryBroker

@@ -7,8 +7,8 @@ from support.broker_wire import RECORD, wired
 from support.loops import Watch
 
 from batchfleet.broker.errors import UnreachableError
-from batchfleet.consumer.held import Lane
-from batchfleet.consumer.intake import Intake, Offer
+from batchfleet.consumer.batching.state import Lane
+from batchfleet.consumer.worker.intake import Intake, Offer
 from batchfleet.service.fault_points import FaultPoints
 from batchfleet.testing.twin.executors import MemoryBroker
 from batchfleet.testing.twin.server import MemoryServer

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from support.traps import Trap, forge_built
 
-from batchfleet.consumer.environment import Interpreters
+from batchfleet.consumer.worker.interpreters import Interpreters
 from batchfleet.models.importing import builtin_draft
 from batchfleet.models.store import Store
 from batchfleet.service.settings import Settings

@@ -12,9 +12,9 @@ import pytest
 from support.device_process import TEST_MODELS, Device, columns_of, texts
 from support.fleet import runs, until
 
-from batchfleet.consumer.frames import ChannelClosedError
-from batchfleet.consumer.link import DeviceLink
-from batchfleet.consumer.protocol import Done, Prepare, PreparedRows, PrepareRun, Run
+from batchfleet.consumer.link.frames import ChannelClosedError
+from batchfleet.consumer.link.link import DeviceLink
+from batchfleet.consumer.link.protocol import Done, Prepare, PreparedRows, PrepareRun, Run
 from batchfleet.service import descendants
 
 PARENT_MODELS = (sys.executable, str(Path(TEST_MODELS[1]).with_name("parent_models.py")))
@@ -171,9 +171,9 @@ def test_what_it_started_ends_with_one_that_is_killed(device, child):
 WORKER = """
 import sys
 sys.path[:0] = sys.argv[1:2]
-from batchfleet.consumer.link import DeviceLink
+from batchfleet.consumer.link.link import DeviceLink
 from support.device_process import Device, texts
-from batchfleet.consumer.protocol import PrepareRun
+from batchfleet.consumer.link.protocol import PrepareRun
 device = Device(None, DeviceLink(sys.argv[2:]))
 device.load("parent")
 item = device.item(texts("run:" + sys.stdin.readline().strip()))

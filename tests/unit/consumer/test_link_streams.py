@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from batchfleet.consumer.device_command import device_command, module_command
-from batchfleet.consumer.environment import Interpreters
-from batchfleet.consumer.link import DeviceLink, log_stream
+from batchfleet.consumer.link.device_command import device_command, module_command
+from batchfleet.consumer.link.link import DeviceLink, log_stream
+from batchfleet.consumer.worker.interpreters import Interpreters
 from batchfleet.models.cache import find_cache
 from batchfleet.models.importing import builtin_draft
 from batchfleet.models.store import Store

@@ -3,7 +3,7 @@
 import pytest
 from support.core_bench import PLACE, POISON, Bench, entry, prepared_item
 
-from batchfleet.consumer.protocol import PreparedRows, Ready
+from batchfleet.consumer.link.protocol import PreparedRows, Ready
 from batchfleet.wire.deployment import Limits, VersionRecord
 
 LIMIT_MS = 1000

@@ -5,7 +5,7 @@ from support.broker_wire import RECORD, TENANT, wired
 from support.loops import Watch
 
 from batchfleet.broker import fleet
-from batchfleet.consumer.records import DeployRecords
+from batchfleet.consumer.worker.records import DeployRecords
 from batchfleet.service.events import Events
 from batchfleet.service.settings import Settings
 from batchfleet.service.steps import Steps

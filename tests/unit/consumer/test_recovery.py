@@ -5,9 +5,9 @@ from support.broker_wire import RECORD, TENANT, wired
 from support.loops import Watch
 
 from batchfleet.broker import fleet
-from batchfleet.consumer.context import WorkerContext
-from batchfleet.consumer.held import Lane
-from batchfleet.consumer.recovery import Recovery
+from batchfleet.consumer.batching.state import Lane
+from batchfleet.consumer.worker.context import WorkerContext
+from batchfleet.consumer.worker.recovery import Recovery
 from batchfleet.service.events import Events
 from batchfleet.service.settings import Settings
 from batchfleet.testing.twin.executors import MemoryBroker

@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from batchfleet.consumer.held import Ended, Held, Lane, Placement
-from batchfleet.consumer.protocol import Answer, Failure
-from batchfleet.consumer.retrying import final_kind, is_given_up, retry_delay_ms
+from batchfleet.consumer.batching.retrying import final_kind, is_given_up, retry_delay_ms
+from batchfleet.consumer.batching.state import EndedRequest, HeldRequest, Lane, Placement
+from batchfleet.consumer.link.protocol import Answer, Failure
 from batchfleet.wire.deployment import VersionRecord
 from batchfleet.wire.errors import ErrorKind
 from batchfleet.wire.work import WorkEntry
@@ -31,8 +31,8 @@ def failed(kind=ErrorKind.MODEL_ERROR, *, retries=1, attempt=1, deadline_ms=1e9)
         retries=retries,
         attempt=attempt,
     )
-    held = Held(1, entry, LANE, Placement(1, 0), 0.0, deadline_ms)
-    return Ended(held, None, Failure(1, kind.code, "it failed", []))
+    held = HeldRequest(1, entry, LANE, Placement(1, 0), 0.0, deadline_ms)
+    return EndedRequest(held, None, Failure(1, kind.code, "it failed", []))
 
 
 def delay_ms(ended, now_ms=0.0, seed=1):
@@ -46,7 +46,7 @@ def test_what_may_pass_runs_again_and_nothing_else(kind):
 
 def test_without_retries_left_the_failure_is_the_answer():
     assert delay_ms(failed(retries=0)) is None
-    assert delay_ms(Ended(failed().held, Answer(1, b"[]", 0.0))) is None
+    assert delay_ms(EndedRequest(failed().held, Answer(1, b"[]", 0.0))) is None
 
 
 def test_the_pause_doubles_and_has_an_end():

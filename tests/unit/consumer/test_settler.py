@@ -4,10 +4,10 @@ import pytest
 from support.broker_wire import RECORD, wired
 from support.loops import Watch
 
-from batchfleet.consumer.context import WorkerContext
-from batchfleet.consumer.held import Ended, Held, Lane, Placement
-from batchfleet.consumer.protocol import Failure
-from batchfleet.consumer.settler import Settler
+from batchfleet.consumer.batching.state import EndedRequest, HeldRequest, Lane, Placement
+from batchfleet.consumer.link.protocol import Failure
+from batchfleet.consumer.worker.context import WorkerContext
+from batchfleet.consumer.worker.finisher import Settler
 from batchfleet.service.events import Events
 from batchfleet.service.settings import Settings
 from batchfleet.testing.twin.executors import MemoryBroker
@@ -52,11 +52,13 @@ def test_a_letter_that_cannot_be_written_is_an_error_to_wait_for(wire):
     wire.open("a", "b")
     wire.join("w1")
     poison, other = (
-        Held(number, work, Lane(1, "m", RECORD), Placement(1, 16), 0.0, deadline_ms=1e15)
+        HeldRequest(number, work, Lane(1, "m", RECORD), Placement(1, 16), 0.0, deadline_ms=1e15)
         for number, work in enumerate(wire.take("w1"))
     )
     kinds = {poison: ErrorKind.POISON, other: ErrorKind.MODEL_ERROR}
-    ended = [Ended(h, None, Failure(h.number, kind.code, "it", [])) for h, kind in kinds.items()]
+    ended = [
+        EndedRequest(h, None, Failure(h.number, kind.code, "it", [])) for h, kind in kinds.items()
+    ]
     wire.ask("SET", wire.keys.dead, "foreign")
     settler = Settler(Teller(watch, wire.broker), wire.executor)
     left, errors = settler.settle(ended)
@@ -79,9 +81,9 @@ def test_what_cannot_be_parked_is_answered_and_holds_up_nobody(wire, name):
     lane = Lane(1, "m", RECORD)
     ended = []
     for number, work in enumerate(wire.take("w1")):
-        held = Held(number, work, lane, Placement(1, 16), 0.0, deadline_ms=1e15)
+        held = HeldRequest(number, work, lane, Placement(1, 16), 0.0, deadline_ms=1e15)
         failure = Failure(number, ErrorKind.DEVICE_MEMORY.code, "no memory", [])
-        ended.append(Ended(held, None, failure))
+        ended.append(EndedRequest(held, None, failure))
     wire.ask("SET", getattr(wire.keys, name), "foreign")
     settler = Settler(Teller(watch, wire.broker), wire.executor)
     assert settler.settle(ended) == ([], [])

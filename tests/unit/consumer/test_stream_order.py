@@ -1,6 +1,6 @@
 """In which order streams are read: by priority, by age, and nobody starves."""
 
-from batchfleet.consumer.stream_order import StreamOrder, placement_of
+from batchfleet.consumer.batching.stream_order import StreamOrder, placement_of
 from batchfleet.wire.deployment import Limits, VersionRecord
 from batchfleet.wire.keys import ModelKeys
 

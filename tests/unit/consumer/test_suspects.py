@@ -1,14 +1,14 @@
 """Suspects go into the device process group by group, so that a culprit is known by being alone."""
 
-from batchfleet.consumer.held import Held, Lane, Placement
-from batchfleet.consumer.suspects import Suspects
+from batchfleet.consumer.batching.state import HeldRequest, Lane, Placement
+from batchfleet.consumer.batching.suspects import Suspects
 from batchfleet.wire.deployment import VersionRecord
 
 FIRST, SECOND = (Lane(at, "m", VersionRecord(version=str(at))) for at in (1, 2))
 
 
 def held(number, lane=FIRST):
-    return Held(number, None, lane, Placement(1, 0), 0.0, 1e9)
+    return HeldRequest(number, None, lane, Placement(1, 0), 0.0, 1e9)
 
 
 def test_who_is_accused_goes_in_alone_and_in_order():

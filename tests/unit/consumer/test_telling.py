@@ -7,7 +7,7 @@ import pytest
 from support.device_process import running_device, texts
 
 from batchfleet.consumer.device.telling import KindLogger, place_of
-from batchfleet.consumer.protocol import Stop
+from batchfleet.consumer.link.protocol import Stop
 from batchfleet.service.clock import ManualClock
 
 REQUESTS = 500

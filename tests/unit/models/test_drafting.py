@@ -5,10 +5,10 @@ import os
 
 import pytest
 
-from batchfleet.models.drafting import DraftError, Wishes, draft_of_file
+from batchfleet.models.drafting import DraftError, PublishOptions, draft_of_file
 from batchfleet.wire.deployment import Limits
 
-NAMED = Wishes(model="m", version="1")
+NAMED = PublishOptions(model="m", version="1")
 PREDICT = "    def predict(self, rows, context): ...\n"
 
 
@@ -47,7 +47,7 @@ class A(Model):
     signature = {"inputs": [{"name": "text", "datatype": "BYTES"}]}
     predict = another
 """
-    manifest, _ = draft(text, Wishes(version="8", limits={"max_batch_size": 6}))
+    manifest, _ = draft(text, PublishOptions(version="8", limits={"max_batch_size": 6}))
     assert (manifest.model, manifest.version, manifest.device) == ("mine", "8", "cpu")
     assert manifest.bytes_per_token == 3.0
     assert manifest.limits == Limits(max_batch_size=6, max_length=64, buckets=(16, 64))
@@ -58,7 +58,10 @@ class A(Model):
 def test_the_last_of_a_family_is_the_model(draft):
     text = "class A(Model):\n    pass\nclass B(A):\n    pass\nclass Other:\n    pass\n"
     assert draft(text)[0].code.class_name == "B"
-    assert draft(text, Wishes(model="m", version="1", class_name="A"))[0].code.class_name == "A"
+    assert (
+        draft(text, PublishOptions(model="m", version="1", class_name="A"))[0].code.class_name
+        == "A"
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,9 +126,9 @@ def test_a_longest_length_where_rows_have_none_is_refused(draft):
 
 def test_a_version_needs_a_name_and_the_class_must_exist(draft, tmp_path):
     with pytest.raises(DraftError, match="add --name and --version"):
-        draft("class A(Model):\n    pass\n", Wishes())
+        draft("class A(Model):\n    pass\n", PublishOptions())
     with pytest.raises(DraftError, match="no class 'B'"):
-        draft("class A(Model):\n    pass\n", Wishes(model="m", version="1", class_name="B"))
+        draft("class A(Model):\n    pass\n", PublishOptions(model="m", version="1", class_name="B"))
     with pytest.raises(DraftError, match="cannot read"):
         draft_of_file(tmp_path / "absent.py", NAMED)
 
@@ -137,7 +140,7 @@ def test_files_folders_and_a_lock_file_come_along(draft, tmp_path):
     (weights / "__pycache__" / "a.pyc").write_bytes(b"a")
     lock = tmp_path / "requirements.lock"
     lock.write_text("x==1 --hash=sha256:" + "0" * 64 + "\n")
-    wishes = Wishes(model="m", version="1", extras=(weights,), requirements=lock)
+    wishes = PublishOptions(model="m", version="1", extras=(weights,), requirements=lock)
     manifest, sources = draft("class A(Model):\n    pass\n", wishes)
     assert [*sources] == ["model.py", "weights/a.bin", "requirements.lock"]
     assert manifest.environment == "env:" + hashlib.sha256(lock.read_bytes()).hexdigest()
@@ -152,7 +155,7 @@ def test_folders_behind_links_come_along(draft, tmp_path):
     beside.mkdir()
     (beside / "words.txt").write_text("a")
     (folder / "linked").symlink_to(beside)
-    wishes = Wishes(model="m", version="1", extras=(folder, tmp_path / "assets" / "linked"))
+    wishes = PublishOptions(model="m", version="1", extras=(folder, tmp_path / "assets" / "linked"))
     _, sources = draft("class A(Model):\n    pass\n", wishes)
     assert sorted(sources) == ["assets/linked/words.txt", "linked/words.txt", "model.py"]
 
@@ -163,14 +166,16 @@ def test_what_is_no_file_is_refused_by_name(draft, tmp_path, make):
     folder.mkdir()
     make(folder / "odd")
     with pytest.raises(DraftError, match="assets/odd is"):
-        draft("class A(Model):\n    pass\n", Wishes(model="m", version="1", extras=(folder,)))
+        draft(
+            "class A(Model):\n    pass\n", PublishOptions(model="m", version="1", extras=(folder,))
+        )
 
 
 def test_a_model_that_is_no_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "model.py")
     with pytest.raises(DraftError, match="no regular file"):
         draft_of_file(tmp_path / "model.py", NAMED)
-    lock = Wishes(model="m", version="1", requirements=tmp_path / "model.py")
+    lock = PublishOptions(model="m", version="1", requirements=tmp_path / "model.py")
     (tmp_path / "other.py").write_text("class A(Model):\n" + PREDICT)
     with pytest.raises(DraftError, match="no regular file"):
         draft_of_file(tmp_path / "other.py", lock)

@@ -3,11 +3,7 @@
 import pytest
 
 from batchfleet.models.environment_rule import EnvironmentRule
-from batchfleet.service.code_terms import (
-    code_terms_fault,
-    environment_terms_fault,
-    variables_fault,
-)
+from batchfleet.service.code_terms import code_terms_fault, environment_terms_fault, variables_fault
 
 LOCKED = "env:" + "a" * 64
 

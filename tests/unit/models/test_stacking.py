@@ -3,12 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchfleet.models.stacking import (
-    check_pad_value,
-    check_padding,
-    kind_of_row,
-    stack_rows,
-)
+from batchfleet.models.stacking import check_pad_value, check_padding, kind_of_row, stack_rows
 
 
 def rows_of(*lengths):

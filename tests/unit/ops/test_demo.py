@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from batchfleet.ops.demo_report import (
+from batchfleet.ops.demo.report import (
     QUESTIONS,
     Baselines,
     Question,
@@ -13,7 +13,7 @@ from batchfleet.ops.demo_report import (
     search,
     summary,
 )
-from batchfleet.ops.demo_texts import DemoText, read_docstrings, sample, standard_library
+from batchfleet.ops.demo.texts import DemoText, read_docstrings, sample, standard_library
 
 LONG = " ".join(["word"] * 501)
 MODULE = f'''"""Three words here."""

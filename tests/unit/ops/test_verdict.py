@@ -30,14 +30,14 @@ def test_nobody_is_waited_for_where_there_are_no_workers():
 
 def test_the_first_that_serves_it_ends_the_wait():
     assert waited(STRANGERS, LOADING, HALF, READY) == (READY, 300)
-    READY.require_room_for_hope("m", "2")
+    READY.raise_if_all_refuse("m", "2")
 
 
 def test_refusals_end_the_wait_once_nobody_is_left():
     verdict, waited_ms = waited(STRANGERS, HALF, REFUSED)
     assert waited_ms == 200
     with pytest.raises(AllRefuseError, match="all 2 workers refuse it: no wheel") as caught:
-        verdict.require_room_for_hope("m", "2")
+        verdict.raise_if_all_refuse("m", "2")
     assert "go back with `batchfleet deploy m/VERSION`" in str(caught.value)
 
 
@@ -47,7 +47,7 @@ def test_refusals_of_before_count_once_time_is_up():
     verdict, waited_ms = waited(REFUSED, before=REFUSED)
     assert waited_ms >= WAIT_MS
     with pytest.raises(AllRefuseError):
-        verdict.require_room_for_hope("m", "2")
+        verdict.raise_if_all_refuse("m", "2")
 
 
 @pytest.mark.parametrize("last", [LOADING, HALF, STRANGERS])
@@ -55,4 +55,4 @@ def test_who_has_not_said_anything_may_yet_serve_it(last):
     verdict, waited_ms = waited(last)
     assert waited_ms >= WAIT_MS
     assert verdict.is_open
-    verdict.require_room_for_hope("m", "2")
+    verdict.raise_if_all_refuse("m", "2")

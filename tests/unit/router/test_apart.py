@@ -11,8 +11,8 @@ from batchfleet.broker.errors import refused
 from batchfleet.router import program as program_module
 from batchfleet.router import pump as pump_module
 from batchfleet.router.admission import Situation, admit
-from batchfleet.router.program import PumpGroup, PumpLoop, RouterProgram
-from batchfleet.router.pump import PumpDesk, PumpStep
+from batchfleet.router.program import PumpGroup, PumpThread, RouterProgram
+from batchfleet.router.pump import Admitter, PumpDesk
 from batchfleet.router.sweeping import sweep_overdue
 from batchfleet.router.view import read_model
 from batchfleet.service.events import Events
@@ -89,7 +89,7 @@ class Router:
 
     def pump(self, model="m"):
         over = Stop()
-        return PumpLoop(self.program, PumpGroup(ModelKeys(NS, model), (TENANT,)), self.stop, over)
+        return PumpThread(self.program, PumpGroup(ModelKeys(NS, model), (TENANT,)), self.stop, over)
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def step_of(wire, faults=None):
         ahead=lambda *_: None,
         faults=faults or FaultPoints(),
     )
-    return PumpStep(wire.executor, wire.keys, desk), failed
+    return Admitter(wire.executor, wire.keys, desk), failed
 
 
 def added(wire, *named):

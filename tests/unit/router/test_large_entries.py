@@ -6,7 +6,7 @@ from support.broker_wire import TENANT, wired
 from batchfleet.broker import claiming, fleet, listing, requests
 from batchfleet.broker.errors import OverlongAnswerError
 from batchfleet.broker.requests import HEAD_FIELD_BYTES_MAX, HEAD_FIELDS_MAX
-from batchfleet.router.pump import Pump, PumpStep
+from batchfleet.router.pump import Admitter, Pump
 from batchfleet.service.clock import ManualClock
 from batchfleet.testing.twin.executors import MemoryBroker
 from batchfleet.testing.twin.server import MemoryServer
@@ -37,7 +37,7 @@ class Told(Desk):
 
 def pump_of(wire, desk, router="router-1"):
     return Pump(
-        wire.executor, PumpStep(wire.executor, wire.keys, desk), wire.keys, router, [TENANT]
+        wire.executor, Admitter(wire.executor, wire.keys, desk), wire.keys, router, [TENANT]
     )
 
 

@@ -7,7 +7,7 @@ from support.broker_wire import INPUTS, RECORD, TENANT, wired
 
 from batchfleet.broker import claiming, fleet, requests
 from batchfleet.router.admission import Situation
-from batchfleet.router.pump import Pump, PumpStep
+from batchfleet.router.pump import Admitter, Pump
 from batchfleet.router.view import read_model
 from batchfleet.service.clock import ManualClock
 from batchfleet.service.fault_points import FaultPoints
@@ -119,7 +119,7 @@ def test_the_record_is_read_again_at_once_and_decides(listed):
     listed.enter("a")
     desk = Desk(listed)
     configure(listed, intake=b"refuse")
-    step = PumpStep(listed.executor, listed.keys, desk)
+    step = Admitter(listed.executor, listed.keys, desk)
     assert step.handle(TENANT, entries_of(listed))
     assert (desk.refreshes, step.opened, error_of(listed, "a")) == (1, 0, "unavailable")
 
@@ -130,7 +130,7 @@ def test_what_was_closed_and_is_open_again_is_accepted(listed):
     desk = Desk(listed)
     listed.enter("a")
     configure(listed, intake=b"open")
-    step = PumpStep(listed.executor, listed.keys, desk)
+    step = Admitter(listed.executor, listed.keys, desk)
     assert step.handle(TENANT, entries_of(listed))
     assert (step.opened, listed.replies("a")) == (1, [])
 
@@ -147,7 +147,7 @@ def test_late_refusals_are_held_against_the_record_as_well(listed):
             configure(listed, **{"set:backlog": b"10"})
 
     desk.faults = SimpleNamespace(reach=raise_backlog)
-    step = PumpStep(listed.executor, listed.keys, desk)
+    step = Admitter(listed.executor, listed.keys, desk)
     assert step.handle(TENANT, entries_of(listed))
     assert (desk.refreshes, step.opened) == (1, 2)
     assert listed.replies("b") == []
@@ -169,7 +169,7 @@ def test_what_was_refused_once_is_not_accepted_by_the_next_record(listed):
             configure(listed, **{"set:backlog": b"10"})
 
     desk.faults = SimpleNamespace(reach=change)
-    step = PumpStep(listed.executor, listed.keys, desk)
+    step = Admitter(listed.executor, listed.keys, desk)
     assert step.handle(TENANT, entries_of(listed))
     assert error_of(listed, "no") == "unknown_version"
     assert step.opened == 1, "the other one"
@@ -183,7 +183,7 @@ def test_entries_of_a_model_whose_record_is_gone_wait_for_it(listed):
     record = listed.run(fleet.deploy_hash(listed.keys))
     listed.ask("DEL", listed.keys.deploy)
     pump = Pump(
-        listed.executor, PumpStep(listed.executor, listed.keys, desk), listed.keys, "router-1",
+        listed.executor, Admitter(listed.executor, listed.keys, desk), listed.keys, "router-1",
         [TENANT],
     )  # fmt: skip
     submit(listed, "b")  # or the pump would wait
@@ -202,7 +202,7 @@ def test_a_record_that_changes_faster_than_it_is_read_ends_in_no_loop(listed):
     listed.enter("a")
     desk = Desk(listed, on_refresh=lambda: configure(listed, intake=b"open"))
     configure(listed, intake=b"open")
-    step = PumpStep(listed.executor, listed.keys, desk)
+    step = Admitter(listed.executor, listed.keys, desk)
     assert not step.handle(TENANT, entries_of(listed)), "it is left for the next pass"
     assert desk.refreshes == 3
     assert listed.replies("a") == []
@@ -215,7 +215,7 @@ def test_without_a_record_the_rest_is_not_even_tried(listed):
         submit(listed, f"r{at}")
     desk = Desk(listed)
     listed.ask("DEL", listed.keys.deploy)
-    step = PumpStep(listed.executor, listed.keys, desk)
+    step = Admitter(listed.executor, listed.keys, desk)
     pump = Pump(listed.executor, step, listed.keys, "router-1", [TENANT])
     assert pump.run_once() == 200
     assert (desk.refreshes, pump.has_left) == (1, True)

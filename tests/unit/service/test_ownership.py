@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from batchfleet.service.ownership import foreign_hand, foreign_hand_within
+from batchfleet.service.ownership import foreign_hand_within, why_not_ours
 
 STRANGER = 65432
 
@@ -37,42 +37,42 @@ def belongs_to_another(monkeypatch):
 
 
 def test_what_nobody_else_may_write_is_ones_own(place):
-    assert foreign_hand([place, place.parent]) == ""
-    assert foreign_hand([]) == ""
+    assert why_not_ours([place, place.parent]) == ""
+    assert why_not_ours([]) == ""
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o646, 0o602])
 def test_a_file_that_anybody_may_write_is_named_with_its_mode(place, mode):
     place.chmod(mode)
-    assert f"anybody may write to {place} (mode {mode:04o}; chmod o-w)" in foreign_hand([place])
+    assert f"anybody may write to {place} (mode {mode:04o}; chmod o-w)" in why_not_ours([place])
 
 
 def test_so_is_each_folder_on_the_way_to_it(place):
     place.parent.chmod(0o777)
-    assert f"{place.parent} (mode 0777" in foreign_hand([place])
+    assert f"{place.parent} (mode 0777" in why_not_ours([place])
 
 
 def test_a_sticky_folder_is_a_way_and_not_an_end(place):
     place.parent.chmod(0o1777)
-    assert foreign_hand([place]) == ""
-    assert "anybody may write" in foreign_hand([place.parent])
+    assert why_not_ours([place]) == ""
+    assert "anybody may write" in why_not_ours([place.parent])
 
 
 def test_a_sticky_folder_lets_nobody_elses_file_pass(place, belongs_to_another):
     place.parent.chmod(0o1777)
     belongs_to_another(place)
-    assert "belongs to user" in foreign_hand([place])
+    assert "belongs to user" in why_not_ours([place])
 
 
 @pytest.mark.parametrize("which", ["file", "folder"])
 def test_what_belongs_to_another_is_named(place, belongs_to_another, which):
     belongs_to_another(place if which == "file" else place.parent)
-    assert "belongs to user" in foreign_hand([place])
+    assert "belongs to user" in why_not_ours([place])
 
 
 def test_what_belongs_to_root_is_everybodys_own(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
-    assert foreign_hand(["/etc/passwd"]) == ""
+    assert why_not_ours(["/etc/passwd"]) == ""
 
 
 @pytest.mark.parametrize(("group", "members", "is_own"), [
@@ -87,7 +87,7 @@ def test_a_group_counts_as_the_user_where_it_is_his_alone(
     found = SimpleNamespace(gr_name=group, gr_mem=list(members))
     monkeypatch.setattr(grp, "getgrgid", lambda _: found)
     monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_name="me"))
-    assert (foreign_hand([place]) == "") is is_own
+    assert (why_not_ours([place]) == "") is is_own
 
 
 def test_a_user_whom_the_system_does_not_know_has_no_group(place, monkeypatch):
@@ -98,7 +98,7 @@ def test_a_user_whom_the_system_does_not_know_has_no_group(place, monkeypatch):
     if os.geteuid() == 0:
         os.chown(place, 0, STRANGER)
     monkeypatch.setattr(pwd, "getpwuid", unknown)
-    assert "its group may write" in foreign_hand([place])
+    assert "its group may write" in why_not_ours([place])
 
 
 def test_a_link_is_followed_and_its_own_folder_counts_too(place, tmp_path, belongs_to_another):
@@ -106,12 +106,12 @@ def test_a_link_is_followed_and_its_own_folder_counts_too(place, tmp_path, belon
     aside.mkdir(mode=0o755)
     link = aside / "link"
     link.symlink_to("../folder/../folder/file")
-    assert foreign_hand([link]) == ""
+    assert why_not_ours([link]) == ""
     place.chmod(0o666)
-    assert f"anybody may write to {place}" in foreign_hand([link])
+    assert f"anybody may write to {place}" in why_not_ours([link])
     place.chmod(0o644)
     aside.chmod(0o777)
-    assert f"anybody may write to {aside}" in foreign_hand([link])
+    assert f"anybody may write to {aside}" in why_not_ours([link])
 
 
 def test_a_link_of_another_is_not_ones_own(place, belongs_to_another):
@@ -119,15 +119,15 @@ def test_a_link_of_another_is_not_ones_own(place, belongs_to_another):
     link.symlink_to(place)
     place.parent.chmod(0o1777)
     belongs_to_another(link)
-    assert "belongs to user" in foreign_hand([link])
+    assert "belongs to user" in why_not_ours([link])
 
 
 def test_what_cannot_be_looked_at_is_not_ones_own(place):
-    assert "cannot be looked at" in foreign_hand([place / "below"])
-    assert "cannot be looked at" in foreign_hand([place.with_name("absent")])
+    assert "cannot be looked at" in why_not_ours([place / "below"])
+    assert "cannot be looked at" in why_not_ours([place.with_name("absent")])
     loop = place.with_name("loop")
     loop.symlink_to(loop)
-    assert "cannot be looked at" in foreign_hand([loop])
+    assert "cannot be looked at" in why_not_ours([loop])
 
 
 def test_modes_of_roots_files_mean_nothing_where_nobody_can_write(place, monkeypatch):
@@ -138,9 +138,9 @@ def test_modes_of_roots_files_mean_nothing_where_nobody_can_write(place, monkeyp
     real = os.statvfs
     read_only = SimpleNamespace(f_flag=os.ST_RDONLY)
     monkeypatch.setattr(os, "statvfs", lambda at: read_only if at == place else real(at))
-    assert foreign_hand([place]) == ""
+    assert why_not_ours([place]) == ""
     os.chown(place, STRANGER, STRANGER)
-    assert "belongs to user" in foreign_hand([place])
+    assert "belongs to user" in why_not_ours([place])
 
 
 def test_a_folder_is_looked_through_to_the_last_file(place, tmp_path):

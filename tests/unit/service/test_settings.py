@@ -4,12 +4,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from batchfleet.service.addresses import masked_url
-from batchfleet.service.settings import (
-    SETTING_ROWS,
-    Settings,
-    load_settings,
-    located,
-)
+from batchfleet.service.settings import SETTING_ROWS, Settings, load_settings, located
 from batchfleet.wire.errors import SettingsError
 
 

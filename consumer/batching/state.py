@@ -1,0 +1,205 @@
+"""The nouns of a worker: requests in its hands, the lanes they run in, the batch on the device.
+
+All of these are owned by `consumer/batching/core.py` and change under its lock only.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from math import inf
+from typing import NamedTuple
+
+from ...wire.deployment import VersionRecord
+from ...wire.references import BLOB
+from ...wire.work import WorkEntry
+from ..link.protocol import Answer, Done, Failure
+from .batcher import ArrivalRate, WaitingRow
+from .cost import CostCurve
+
+
+class Phase(Enum):
+    """Where a held request stands."""
+
+    WAITING = "waiting"  # in the main process only
+    PREPARING = "preparing"  # sent to the device process, lengths not known yet
+    PREPARED = "prepared"  # its rows wait in the device process, run, or have run
+    ENDED = "ended"  # answered or failed, not settled yet
+
+
+class Placement(NamedTuple):
+    """What the name of the stream says about an entry."""
+
+    level: int
+    bucket: int
+
+
+@dataclass(slots=True, eq=False)
+class HeldRequest:
+    """One request in this worker's hands. `taken_ms` and `deadline_ms` are monotonic."""
+
+    number: int
+    entry: WorkEntry
+    lane: "Lane"
+    placement: Placement
+    taken_ms: float
+    deadline_ms: float
+    weight: int = 0  # rows that it counts for against room; `Lane.weigh` keeps it
+    phase: Phase = Phase.WAITING
+    attempt: int = 1  # runs, this one included; `entry.attempt` counts those before this worker
+    lengths: Sequence[int] = ()
+    kinds: Sequence[int] = ()
+    rows_left: int = 0
+    started_ms: float = 0.0
+    prepare_by_ms: float = inf  # while it is being prepared: when that has taken too long
+    preprocess_ms: float = 0.0
+    predict_ms: float = 0.0
+    device_ms: float = 0.0
+    truncated_tokens: int = 0
+    padded_tokens: int = 0
+    batch: int = 0
+    batch_rows: int = 0
+    release: str = ""
+
+    def start_over(self) -> None:
+        """Back to the beginning after the device process was lost."""
+        self.phase = Phase.WAITING
+        self.attempt += 1
+        self.lengths = self.kinds = ()
+        self.rows_left = 0
+        self.padded_tokens = 0
+        self.device_ms = 0.0
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the device process has it, and would take it along if it died."""
+        return self.phase in (Phase.PREPARING, Phase.PREPARED)
+
+    @property
+    def is_finishing(self) -> bool:
+        """Whether all its rows have run, and it is being postprocessed."""
+        return self.phase is Phase.PREPARED and self.rows_left == 0
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the inputs lie at a URL, from which the device process fetches them."""
+        return self.entry.inputs_at not in (None, BLOB)
+
+    @property
+    def rows(self) -> int:
+        """Rows, exact once prepared, else as the entry says."""
+        return len(self.lengths) or self.entry.rows
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """One version of one model in the device process.
+
+    `virtual_ms` is the device time it has had, for fair shares between lanes.
+    """
+
+    number: int
+    model: str
+    record: VersionRecord
+    ready: bool = False
+    refusal: str = ""
+    is_told: bool = False  # that it was refused
+    deaths: int = 0  # of the device process while it loaded this lane
+    leaving: bool = False  # it is to go on in a device process of its own
+    lineage: str = ""
+    cost: CostCurve = field(default_factory=CostCurve)
+    waiting: deque[HeldRequest] = field(default_factory=deque)
+    rows: list[WaitingRow] = field(default_factory=list)
+    preparing: int = 0
+    held_rows: int = 0
+    virtual_ms: float = 0.0
+    preprocess_ms: float = 0.0  # mean of one request, smoothed
+    rate: ArrivalRate = field(default_factory=ArrivalRate)
+
+    @property
+    def name(self) -> str:
+        """Model and version."""
+        return f"{self.model}/{self.version}"
+
+    @property
+    def is_unloaded(self) -> bool:
+        """Whether it is still to be loaded here."""
+        return not (self.ready or self.refusal or self.leaving)
+
+    @property
+    def version(self) -> str:
+        """Name of the version."""
+        return self.record.version
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything waits to be prepared or run."""
+        return bool(self.waiting or self.rows or self.preparing)
+
+    def weigh(self, held: HeldRequest) -> None:
+        """Count a request against room, anew where another number of rows has become known.
+
+        A large request counts for half a batch at most: it must not keep others out.
+        """
+        weight = held.rows
+        if weight > 1:
+            weight = min(weight, max(1, self.record.limits.max_batch_size // 2))
+        self.held_rows += weight - held.weight
+        held.weight = weight
+
+
+@dataclass(frozen=True, slots=True)
+class RunningBatch:
+    """The batch on the device. `rows` is empty for requests sent unprepared."""
+
+    number: int
+    lane: Lane
+    rows: tuple[WaitingRow, ...]
+    requests: frozenset[int]
+    started_ms: float
+    release: str
+
+    def charge(self, done: Done, held_requests: Mapping[int, HeldRequest]) -> int:
+        """Write down for each request what this batch cost it; returns its longest row.
+
+        0 where all its requests are gone.
+        """
+        rows = [
+            (held, held.lengths[at])
+            for number, at in done.rows
+            if (held := held_requests.get(number)) is not None
+        ]
+        if not rows:
+            return 0
+        lengths = [length for _, length in rows]
+        longest, tokens = max(lengths), sum(lengths)
+        count, predict_ms = len(done.rows), done.predict_ms
+        for held, length in rows:
+            held.rows_left -= 1
+            held.padded_tokens += longest
+            held.predict_ms = predict_ms
+            held.device_ms += predict_ms * length / tokens
+            held.batch, held.batch_rows = self.number, count
+            held.release = self.release
+        return longest
+
+
+class RecoveredEntry(NamedTuple):
+    """A work entry taken over from a lost worker.
+
+    `attempt` counts the runs that began, this one included. `inside`: it was in the lost worker's
+    device process, which may have died of it.
+    """
+
+    placement: Placement
+    entry: WorkEntry
+    attempt: int
+    inside: bool
+
+
+class EndedRequest(NamedTuple):
+    """A request that is over and must be settled: an answer or a failure."""
+
+    held: HeldRequest
+    answer: Answer | None = None
+    failure: Failure | None = None
