@@ -4,7 +4,6 @@ A loop that neither succeeds nor fails is worse than one that fails: it looks we
 """
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Self
@@ -91,12 +90,6 @@ class Loop:
     def hurry(self) -> None:
         """There is news: the next try is due now."""
         self._has_turn = True
-
-    def pause(self, wait: Callable[[float], bool]) -> None:
-        """Wait until the next try is due; `wait` waits so many seconds and tells whether to end."""
-        while (delay_s := self.delay_s()) > 0:
-            if wait(delay_s):
-                return
 
     def __enter__(self) -> Self:
         return self

@@ -1,11 +1,13 @@
-"""The command line in this process, for tests in which nothing stays behind."""
+"""The command line in this process, and fleets of processes."""
 
 import logging
+import secrets
 import warnings
 
 import pytest
 import structlog
 from click.testing import CliRunner
+from support.fleet import running_fleet
 
 from batchfleet.ops.cli import main
 
@@ -38,3 +40,19 @@ def cli(redis_server, namespace, store_path, restored_logs, monkeypatch, tmp_pat
         return result
 
     return run
+
+
+@pytest.fixture
+def fleet(redis_server, namespace, tmp_path):
+    """A fleet of processes, none of which is started yet."""
+    with running_fleet(redis_server, namespace, tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def model(fleet):
+    """A name that no other test uses; whatever it was deployed as is idle in the end."""
+    name = f"m{secrets.token_hex(4)}"
+    yield name
+    if fleet.server.sismember(f"{fleet.namespace}:models", name):
+        fleet.wait_idle(name)

@@ -167,14 +167,10 @@ def test_an_environment_is_built_in_no_cache_that_others_may_write(fleet, tmp_pa
 
 def test_a_model_sees_nothing_of_the_servers_address(fleet):
     """X2, T18: neither in its environment nor in its command line; what is named may pass."""
-    path = fleet.folder / "model.py"
-    path.write_text(SPY)
-    draft, sources = draft_of_file(path, PublishOptions(model="spy", version="1"))
-    fleet.deploy_record("spy", fleet.store.publish(draft, sources).record())
+    fleet.deploy_code(SPY, "spy")
     fleet.consumer(allow_code="own", device_environment="BATCHFLEET_NAMESPACE")
     fleet.router()
-    fleet.wait_served("spy")
-    fleet.wait_routed("spy")
+    fleet.wait_until_served("spy")
     (seen,) = fleet.ask("spy").outputs[0]["data"]
     assert fleet.url not in seen
     assert "REDIS" not in seen

@@ -37,21 +37,13 @@ def fleet(redis_server, namespace, tmp_path):
 
 def publish(fleet, version, taste, environment=""):
     """Publish and deploy a version that needs package `flavour` to taste so."""
-    model = fleet.folder / "model.py"
-    model.write_text(MODEL)
     requirements = None
     if not environment:
         wheel = make_wheel(fleet.folder / "wheels", "flavour", version, f"NAME = {taste!r}\n")
         requirements = lock_file(fleet.folder / "requirements.lock", wheel)
-    wishes = PublishOptions(
-        model=f"taste{version}",
-        version=version,
-        requirements=requirements,
-        environment=environment,
+    return fleet.deploy_code(
+        MODEL, f"taste{version}", version, requirements=requirements, environment=environment
     )
-    manifest = fleet.store.publish(*draft_of_file(model, wishes))
-    fleet.deploy_record(manifest.model, manifest.record())
-    return manifest
 
 
 def run(fleet, *arguments):
@@ -112,10 +104,8 @@ def test_an_environment_sees_nothing_of_the_workers_own_packages(fleet):
     environment = fleet.folder / "bare"
     made = [sys.executable, "-m", "venv", "--without-pip", str(environment)]
     subprocess.run(made, check=True, timeout=PATIENCE_S)
-    (fleet.folder / "model.py").write_text(MODEL.replace("flavour", "click"))
-    wishes = PublishOptions(model="leaning", version="1", environment=str(environment))
-    manifest = fleet.store.publish(*draft_of_file(fleet.folder / "model.py", wishes))
-    fleet.deploy_record("leaning", manifest.record())
+    text = MODEL.replace("flavour", "click")
+    fleet.deploy_code(text, "leaning", environment=str(environment))
     assert "it needs 'click', which this Python does not have" in refusal(fleet, "leaning", "1")
 
     (environment / "lib").rename(environment / "lib-away")
