@@ -5,6 +5,7 @@ import sys
 
 import psutil
 import pytest
+from support.commands import batchfleet
 from support.fleet import check_all_ok, running_fleet, until
 from support.wheels import lock_file, make_wheel
 
@@ -47,13 +48,8 @@ def publish(fleet, version, taste, environment=""):
 
 
 def run(fleet, *arguments):
-    command = [sys.executable, "-m", "batchfleet.ops", "models", *arguments]
-    folders = ["--store", fleet.store.root, "--cache", str(fleet.folder / "cache")]
-    done = subprocess.run(
-        [*command, *folders], capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    folders = ("--store", fleet.store.root, "--cache", fleet.folder / "cache")
+    return batchfleet("models", *arguments, *folders, timeout_s=PATIENCE_S).stdout
 
 
 def refusal(fleet, model, version):
@@ -163,16 +159,11 @@ def test_deploying_what_every_worker_refuses_says_so_and_how_to_go_on(fleet):
     publish(fleet, "1", "sweet")
     consumer = fleet.consumer()
     assert "was not built" in refusal(fleet, "taste1", "1")
-    deploy = ["deploy", "taste1/1", "--store", fleet.store.root, "--namespace", fleet.namespace]
-    command = [sys.executable, "-m", "batchfleet.ops", *deploy, "--redis-url", fleet.url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert done.returncode == 1
+    place = ("--store", fleet.store.root, "--namespace", fleet.namespace, "--redis-url", fleet.url)
+    deploy = ("deploy", "taste1/1", *place)
+    done = batchfleet(*deploy, exit_code=1, timeout_s=PATIENCE_S)
     assert "all 1 workers refuse it" in done.stderr
     assert "environment build taste1/1" in done.stderr
     run(fleet, "environment", "build", "taste1/1")
-    done = subprocess.run(
-        [*command, "--wait", str(PATIENCE_S)],
-        capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    batchfleet(*deploy, "--wait", PATIENCE_S, timeout_s=2 * PATIENCE_S)
     assert consumer.events("lane.ready")
