@@ -57,7 +57,7 @@ ALLOWED = {
     ("models/runtimes/faults.py", "time.sleep"): "stands for time that a model takes",
     ("producer/target.py", "os.environ"): "finds the server for a client that was told none",
     ("ops/cli/__init__.py", "os.environ"): "NO_COLOR and TERM are the terminal's, not settings",
-    ("ops/cli/options.py", "os.environ"): "hands the environment to load_settings",
+    ("ops/cli/_shared/options.py", "os.environ"): "hands the environment to load_settings",
     ("tests/conftest.py", "os.environ"): "reads which server to test on, and hides the rest",
     ("tests/acceptance/measuring/kept_secrets.py", "os.environ"): "hands it to what it starts",
     ("tests/documents/redis_cli.py", "os.environ"): "REDISCLI_AUTH, as the real one has it",
