@@ -6,12 +6,12 @@ The environment is made as a user makes it: `pip install batchfleet`, without ex
 import json
 import secrets
 import shutil
-import subprocess
 import sys
 import venv
 from pathlib import Path
 
 import pytest
+from support import commands
 from support.fleet import draft_of, running_fleet
 
 ROOT = Path(__file__).parents[2]
@@ -32,23 +32,13 @@ def slim(tmp_path_factory):
     home = folder / "environment"
     venv.create(home, symlinks=True)
     pip = [sys.executable, "-m", "pip", "--python", str(home), "install", "--quiet", str(source)]
-    done = subprocess.run(pip, capture_output=True, text=True, timeout=PIP_TIMEOUT_S, check=False)
-    assert done.returncode == 0, done.stderr
+    commands.run(pip, timeout_s=PIP_TIMEOUT_S)
     return home / "bin"
 
 
 def run(command, folder):
     """Run a command outside of the tree; returns what it printed."""
-    done = subprocess.run(
-        [str(part) for part in command],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return commands.run(command, cwd=folder, timeout_s=TIMEOUT_S).stdout
 
 
 def test_nothing_heavy_is_installed(slim, tmp_path):

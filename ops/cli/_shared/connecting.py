@@ -4,10 +4,10 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ...broker.blocking import BlockingExecutor
-from ...broker.rights import OPERATOR, require_rights
-from ...service.settings import Settings
-from ..deployment import Operator
+from ....broker.blocking import BlockingExecutor
+from ....broker.rights import OPERATOR, require_rights
+from ....service.settings import Settings
+from ...deployment import Operator
 
 _CONNECTION_NAME = "batchfleet-cli"
 

@@ -10,9 +10,9 @@ from ...models.environments import build_locked, python_of
 from ...models.manifest import Manifest
 from ...models.store import Store
 from ...wire.errors import StoreError
-from .finding import find_version
-from .options import LOGS, Loaded, examples, json_option, with_settings
-from .output import print_json, say
+from ._shared.finding import find_version
+from ._shared.options import LOGS, Loaded, examples, json_option, with_settings
+from ._shared.output import print_json, say
 
 
 @click.group()

@@ -11,11 +11,11 @@ from ...consumer.device.trial import STAGES, Trial
 from ...models.store import Store
 from ...wire.tensors import decode_columns
 from ..trying import Candidate, Question, candidate_of_file, candidate_of_store, try_candidate
-from .answers import describe_outputs, read_inputs
-from .finding import find_version
-from .options import ENVIRONMENTS, LOGS, Loaded, examples, json_option, with_settings
-from .output import print_json, say
-from .wishes import content_options, split_class, wishes_of
+from ._shared.answers import describe_outputs, read_inputs
+from ._shared.finding import find_version
+from ._shared.options import ENVIRONMENTS, LOGS, Loaded, examples, json_option, with_settings
+from ._shared.output import print_json, say
+from ._shared.wishes import content_options, split_class, wishes_of
 
 
 @click.command("try", short_help="Run one request through a version, without a fleet.")

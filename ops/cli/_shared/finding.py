@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from ...models.listing import LeftOut
-from ...models.manifest import Manifest
-from ...models.store import Store
-from ...service.settings import Settings
-from ...wire.errors import StoreError
+from ....models.listing import LeftOut
+from ....models.manifest import Manifest
+from ....models.store import Store
+from ....service.settings import Settings
+from ....wire.errors import StoreError
 from .options import split_version
 from .output import warn
 

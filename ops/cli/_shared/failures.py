@@ -5,8 +5,8 @@ from typing import IO, Any
 
 import click
 
-from ...service.addresses import masked_text
-from ...wire.errors import (
+from ....service.addresses import masked_text
+from ....wire.errors import (
     BatchfleetError,
     EnvironmentMissingError,
     ErrorKind,
@@ -17,7 +17,7 @@ from ...wire.errors import (
     StoreError,
     VersionRefusedError,
 )
-from ...wire.texts import terminal_text
+from ....wire.texts import terminal_text
 
 _NAMES: tuple[tuple[type[BatchfleetError], str, str], ...] = (
     (SettingsError, "settings", "`batchfleet settings` lists all of them with their meaning"),

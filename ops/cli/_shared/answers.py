@@ -6,12 +6,12 @@ import click
 import numpy as np
 import orjson
 
-from ...producer.result import Result
-from ...wire.codec import JSON, decode_body
-from ...wire.errors import ErrorKind, RequestError
-from ...wire.limits import INPUTS_BYTES_MAX
-from ...wire.reply import Reply
-from ...wire.tensors import Column, datatype_of, decode_columns, encode_columns
+from ....producer.result import Result
+from ....wire.codec import JSON, decode_body
+from ....wire.errors import ErrorKind, RequestError
+from ....wire.limits import INPUTS_BYTES_MAX
+from ....wire.reply import Reply
+from ....wire.tensors import Column, datatype_of, decode_columns, encode_columns
 
 # A number takes several times as many characters as bytes; the client holds the request to its own
 # bound.

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from ...models.drafting import DraftError, PublishOptions
-from ..deployment import parse_overrides
+from ....models.drafting import DraftError, PublishOptions
+from ...deployment import parse_overrides
 
 Command = Callable[..., Any]
 

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import click
 
-from ...service.addresses import PORT
-from ...service.logs import configure_logs
-from ...service.settings import SETTING_ROWS, SettingRow, Settings, load_settings
-from ...wire.numbers import Range, shown_value
+from ....service.addresses import PORT
+from ....service.logs import configure_logs
+from ....service.settings import SETTING_ROWS, SettingRow, Settings, load_settings
+from ....wire.numbers import Range, shown_value
 from .output import warn
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])

@@ -1,33 +1,26 @@
-"""`batchfleet infer`, `submit` and `result`."""
+"""Asking a model as a client does: what is typed, and how the answer is printed."""
 
 import asyncio
 import os
 from collections.abc import Callable, Coroutine
-from typing import IO, Any, cast
+from typing import Any, cast
 
 import click
 
-from ...producer.async_client import AsyncClient
-from ...producer.errors import WaitTimeoutError
-from ...producer.options import WAIT_S, OptionFields
-from ...producer.result import Result
-from ...service.settings import Settings
-from ...wire.codec import strict_shallow_json
-from ...wire.errors import ErrorKind, RequestError
-from ...wire.keys import PRIORITIES
-from ...wire.numbers import Range
-from ...wire.reply import Reply
-from ...wire.request import FIELD_RANGES
-from ...wire.states import State
-from .answers import describe_outputs, describe_service, read_inputs, reply_json, result_json
+from ....producer.async_client import AsyncClient
+from ....producer.options import OptionFields
+from ....producer.result import Result
+from ....service.settings import Settings
+from ....wire.codec import strict_shallow_json
+from ....wire.errors import RequestError
+from ....wire.keys import PRIORITIES
+from ....wire.numbers import Range
+from ....wire.reply import Reply
+from ....wire.request import FIELD_RANGES
+from .answers import describe_outputs, describe_service, reply_json, result_json
 from .options import (
     BoundedNumber,
-    Loaded,
-    examples,
-    json_option,
     seconds,
-    settings_of,
-    with_settings,
 )
 from .output import print_json, say, warn
 
@@ -117,38 +110,8 @@ def ask(
     return asyncio.run(run())
 
 
-@click.command()
-@request_options
-@with_settings(*settings_of("client"))
-@json_option
-@examples(
-    'batchfleet infer minilm "hello world" "good morning"',
-    "batchfleet infer minilm --input texts.json --json",
-    "echo '{\"pixels\": [[0.1, 0.2], [0.3, 0.4]]}' | batchfleet infer echo --input -",
-)
-def infer(
-    loaded: Loaded,
-    *,
-    model: str,
-    texts: tuple[str, ...],
-    file: IO[bytes] | None,
-    as_json: bool,
-    **given: Any,
-) -> None:
-    """Ask a model and wait for the answer.
-
-    With --json the whole reply is printed, an error reply too; the exit code is 1 then.
-    """
-    inputs, fields = read_inputs(texts, file), option_fields(given)
-    _print_answer(
-        lambda: ask(
-            loaded.settings, lambda client: client.infer(model, inputs, **fields), keep=False
-        ),
-        as_json=as_json,
-    )
-
-
-def _print_answer(wait: Callable[[], Result], *, as_json: bool) -> None:
+def print_answer(wait: Callable[[], Result], *, as_json: bool) -> None:
+    """Wait for an answer and print it, or the reply that holds the error."""
     try:
         result = wait()
     except RequestError as error:
@@ -162,70 +125,3 @@ def _print_answer(wait: Callable[[], Result], *, as_json: bool) -> None:
     for warning in result.warnings:
         warn(warning)
     say(describe_service(result), dim=True)
-
-
-@click.command()
-@request_options
-@with_settings(*settings_of("client"))
-@json_option
-@examples(
-    'batchfleet submit minilm "hello world"',
-    'batchfleet submit minilm "hello world" --delay 60 --retries 3',
-    'batchfleet result minilm $(batchfleet submit minilm "hello world")',
-)
-def submit(
-    loaded: Loaded,
-    *,
-    model: str,
-    texts: tuple[str, ...],
-    file: IO[bytes] | None,
-    as_json: bool,
-    **given: Any,
-) -> None:
-    """Ask a model and print the request's id without waiting."""
-    inputs, fields = read_inputs(texts, file), option_fields(given)
-    handle = ask(loaded.settings, lambda client: client.submit(model, inputs, **fields), keep=True)
-    if as_json:
-        print_json({"model": handle.model, "id": handle.id})
-    else:
-        say(handle.id)
-
-
-@click.command()
-@click.argument("model")
-@click.argument("id", metavar="ID")
-@click.option(
-    "--timeout",
-    type=BoundedNumber(WAIT_S),
-    metavar="SECONDS",
-    help="How long to wait.  [default: 65]",
-)
-@with_settings(*settings_of("client"))
-@json_option
-@examples(
-    "batchfleet result minilm 5f0c6c9e5b0b4f0aa0cbe2e6a9e6a0c1",
-    "batchfleet result minilm my-own-id --timeout 5 --json",
-)
-def result(loaded: Loaded, *, model: str, id: str, timeout: float | None, as_json: bool) -> None:  # noqa: A002 - the name of the contract
-    """Wait for the answer to a request that was submitted.
-
-    The answer stays on the server until its time is over, so that it can be read again.
-    """
-    _print_answer(
-        lambda: ask(
-            loaded.settings, lambda client: _result(client, (model, id), timeout), keep=True
-        ),
-        as_json=as_json,
-    )
-
-
-async def _result(client: AsyncClient, request: tuple[str, str], timeout_s: float | None) -> Result:
-    try:
-        return await client.result(request, timeout_s)
-    except WaitTimeoutError:
-        if await client.status(request) is not State.UNKNOWN:
-            raise
-    model, name = request
-    raise RequestError.of(
-        ErrorKind.UNKNOWN_REQUEST, f"nothing is known of request {name} of {model}"
-    )

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import click
 
-from ...service.lifecycle import StopSignal
+from ....service.lifecycle import StopSignal
 from .output import print_json, say
 
 

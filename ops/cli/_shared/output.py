@@ -7,6 +7,7 @@ bidirectional mark turns words around.
 
 import re
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -15,7 +16,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ...wire.texts import terminal_text
+from ....wire.texts import terminal_text
 from .streams import AsciiText
 
 # Where stdout is no terminal, nobody wants a table that is cut to 80 columns.
@@ -93,3 +94,8 @@ def make_table(title: str | None, *columns: str) -> Table:
 def print_table(table: Table) -> None:
     """Print a table on stdout."""
     console().print(table)
+
+
+def moment(time_ms: float) -> str:
+    """A moment of the server's clock, in words."""
+    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,14 +1,8 @@
 """Options that choose among many requests or letters, and the question before they go."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from ...wire.numbers import Range
-from ...wire.texts import terminal_text
+from ....wire.numbers import Range
 from .options import BoundedNumber, seconds
 
 tenant_option = click.option("--tenant", help="Those of this tenant alone.")
@@ -36,16 +30,3 @@ def ask_first(question: str, *, yes: bool) -> None:
     """
     if not yes:
         click.confirm(question, abort=True, err=True)
-
-
-@contextmanager
-def counting_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr; gives a function that is told how many more are done."""
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(terminal_text(what), total=total)
-
-        def advance(count: int) -> None:
-            progress.advance(task, count)
-
-        yield advance

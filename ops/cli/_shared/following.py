@@ -8,12 +8,12 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from ...service.clock import SystemClock
-from ...service.lifecycle import StopSignal
-from ...wire.texts import terminal_text
-from ..deployment import Operator
-from ..following import ROUTER, Following, await_following, read_following
-from ..survey import forget_routers
+from ....service.clock import SystemClock
+from ....service.lifecycle import StopSignal
+from ....wire.texts import terminal_text
+from ...deployment import Operator
+from ...following import ROUTER, Following, await_following, read_following
+from ...survey import forget_routers
 from .options import seconds
 from .output import say
 
