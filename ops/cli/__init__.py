@@ -1,12 +1,11 @@
-"""The command line `batchfleet`: one file per command family, loaded when its command is run.
+"""The command line `batchfleet`: one file a command, loaded when it is run.
 
-The table below holds each command's place and its line of help, so that `batchfleet --help` imports
-no command at all; a test compares the lines with the commands.
+The table below holds each command's line of help, so that `batchfleet --help` imports no command at
+all; a test compares the lines with the commands.
 """
 
 import errno
 import os
-from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
@@ -14,46 +13,31 @@ from typing import Any
 import click
 
 from ...wire.errors import BatchfleetError
-from .failures import Failure, escape_message, of_machine
-from .streams import safe_streams
+from ._shared.failures import Failure, escape_message, of_machine
+from ._shared.streams import safe_streams
 
-
-@dataclass(frozen=True, slots=True)
-class CommandPlace:
-    """Where a command lives, and its line in the list of commands."""
-
-    module: str
-    attribute: str
-    help: str
-
-
-COMMANDS: dict[str, CommandPlace] = {
-    "up": CommandPlace("up", "up", "Start a whole fleet on this machine."),
-    "dev": CommandPlace("dev", "dev", "Serve a model from its source file; reload it on save."),
-    "router": CommandPlace("router", "router", "Run a router."),
-    "consumer": CommandPlace("consumer", "consumer", "Run a worker."),
-    "deploy": CommandPlace("deploying", "deploy", "Put a model version in service."),
-    "undeploy": CommandPlace("deploying", "undeploy", "Take a model out of service."),
-    "models": CommandPlace("models", "models", "Add versions to the model store and inspect them."),
-    "infer": CommandPlace("requests", "infer", "Send a request and wait for the reply."),
-    "submit": CommandPlace("requests", "submit", "Send a request and print its id."),
-    "result": CommandPlace("requests", "result", "Wait for the reply to a submitted request."),
-    "requests": CommandPlace("open_requests", "requests", "Inspect and cancel open requests."),
-    "dead": CommandPlace(
-        "dead", "dead", "Inspect dead letters (failed requests); send them again."
-    ),
-    "pause": CommandPlace("intake", "pause", "Stop processing the requests of a model."),
-    "resume": CommandPlace("intake", "resume", "End a pause."),
-    "status": CommandPlace("status", "status", "Show models, queues, workers and problems."),
-    "settings": CommandPlace(
-        "settings", "settings", "Show all settings and the origin of each value."
-    ),
-    "demo": CommandPlace(
-        "demo", "demo", "Embed real texts with a fleet, measure it and search them."
-    ),
+COMMANDS = {
+    "up": "Start a whole fleet on this machine.",
+    "dev": "Serve a model from its source file; reload it on save.",
+    "router": "Run a router.",
+    "consumer": "Run a worker.",
+    "deploy": "Put a model version in service.",
+    "undeploy": "Take a model out of service.",
+    "models": "Add versions to the model store and inspect them.",
+    "infer": "Send a request and wait for the reply.",
+    "submit": "Send a request and print its id.",
+    "result": "Wait for the reply to a submitted request.",
+    "requests": "Inspect and cancel open requests.",
+    "dead": "Inspect dead letters (failed requests); send them again.",
+    "pause": "Stop processing the requests of a model.",
+    "resume": "End a pause.",
+    "status": "Show models, queues, workers and problems.",
+    "settings": "Show all settings and the origin of each value.",
+    "demo": "Embed real texts with a fleet, measure it and search them.",
 }
 
-
+# Where a command's file has another name.
+_FILES = {"requests": "open_requests"}
 # Commands of a group by the word that one would type without it.
 _ELSEWHERE = {
     "environments": "models environment",
@@ -77,12 +61,10 @@ class FleetGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command `cmd_name`; None where there is none."""
         del ctx
-        place = COMMANDS.get(cmd_name)
-        if place is None:
+        if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(
-            import_module(f".{place.module}", __name__), place.attribute
-        )
+        module = import_module(f".{_FILES.get(cmd_name, cmd_name)}", __name__)
+        command: click.Command = getattr(module, cmd_name)
         return command
 
     def resolve_command(
@@ -100,7 +82,7 @@ class FleetGroup(click.Group):
         """Write the list of commands without importing them."""
         del ctx
         with formatter.section("Commands"):
-            formatter.write_dl([(name, place.help) for name, place in COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Run the command line; as a program of its own, on streams that are safe."""
