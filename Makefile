@@ -1,10 +1,10 @@
-# Set-up, checks and measurements, each one command. `make help` tells them all.
+# Set-up, checks and measurements, one command each. `make help` lists them.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
-# Handed to `pip install`, for example another index or a folder of wheels.
+# Passed to `pip install`, for example another index or a folder of wheels.
 PIP_ARGS ?=
 # `make acceptance ONLY=demo`, `make fault ONLY=worker.before_finish`
 ONLY ?=
@@ -13,14 +13,14 @@ SERVER ?= valkey9
 QUICK ?=
 # `make test TESTS='tests/unit -k settings'`
 TESTS ?=
-# Tests wait more than they compute: three at a time keep two cores busy.
+# Tests wait more than they compute: three in parallel keep two cores busy.
 WORKERS ?= 3
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile
 # `make sim SEEDS=100 FIRST=1`; `make sim SEED=1234` prints what happens there.
 SEEDS ?= 2000
 FIRST ?= 1
 SEED ?=
-# How many texts the demo embeds; `all` for every one. Empty: the demo's own default.
+# How many texts the demo embeds; `all` for all of them. Empty: the demo's default.
 TEXTS ?=
 export TEXTS
 
