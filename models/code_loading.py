@@ -186,7 +186,7 @@ def _missing(error: ModuleNotFoundError, manifest: Manifest, place: CodePlace) -
     for beside in (f"{top}.py", top):
         if place.shown_as is not None and (place.shown_as / beside).exists():
             return (
-                f"it imports {top!r}, which lies beside it: add --file {beside} and write "
+                f"it imports {top!r}, a file next to it: add --file {beside} and write "
                 f"`from . import {top}`, a version's files are one package"
             )
     return (

@@ -142,7 +142,7 @@ def _to_strings(name: str, shape: list[int], flat: list[Any]) -> list[str] | lis
         return _check_texts(name, flat)
     if all(isinstance(item, bytes) for item in flat):
         return flat
-    raise _bad(f"tensor {name!r} must hold strings or bytes, not both and nothing else")
+    raise _bad(f"tensor {name!r} must contain only strings or only bytes, not both")
 
 
 def _to_numbers(name: str, rows: int, flat: list[Any]) -> list[Any]:

@@ -272,7 +272,7 @@ def _decode_strings(name: str, shape: tuple[int, ...], data: Any) -> list[str] |
         return list(data)
     elements = [_from_base64(name, item) if isinstance(item, dict) else item for item in data]
     if not all(isinstance(element, bytes) for element in elements):
-        raise _bad(f"tensor {name!r}: BYTES holds strings or bytes, not both and nothing else")
+        raise _bad(f"tensor {name!r}: BYTES must contain only strings or only bytes, not both")
     return elements
 
 

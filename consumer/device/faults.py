@@ -211,7 +211,7 @@ def _is_deaf() -> bool:
 
 _QUIT = "the debugger was quit"
 _NO_INPUT = (
-    "reads standard input, which is no terminal here; "
+    "reads standard input, which is not a terminal here; "
     "use it with `batchfleet dev`, `batchfleet models try` or batchfleet.testing.serve"
 )
 _SIGNALS = (

@@ -175,8 +175,8 @@ def value_again(lane: LoadedModel, request: OpenRequest, place: int) -> Any:
     if (length, kind) != (request.lengths[place], request.kinds[place]):
         raise RequestError.of(
             ErrorKind.BAD_OUTPUT,
-            f"preprocess gave a row of length {request.lengths[place]}, and when it ran again for "
-            f"the same row one of length {length} or of other arrays",
+            f"preprocess returned a row of length {request.lengths[place]}, then one of length "
+            f"{length} or with other arrays when it ran again",
         )
     return value
 
@@ -245,7 +245,7 @@ def _read_prepared(result: Any, row: Row) -> tuple[Any, int, int]:
         return result, _whole("length", _first_axis((result,)), 1), 0
     raise RequestError.of(
         ErrorKind.BAD_OUTPUT,
-        f"preprocess gave {kind_name(result)}; arrays, Prepared or a length are expected",
+        f"preprocess returned {kind_name(result)}; arrays, Prepared or a length are expected",
     )
 
 
@@ -261,7 +261,7 @@ def _whole(name: str, value: Any, lowest: int) -> int:
             return number
     raise RequestError.of(
         ErrorKind.BAD_OUTPUT,
-        f"preprocess gave {name} {shown(text_of(value))}; "
+        f"preprocess returned {name} {shown(text_of(value))}; "
         f"it must be a whole number from {lowest} to {_LENGTH_MAX}",
     )
 

@@ -187,6 +187,7 @@ def _predict(lane: LoadedModel, batch: ModelBatch, values: list[Any]) -> list[An
     if not is_sequence or len(results) != count:
         given = f"{len(results)} outputs" if is_sequence else kind_name(outputs)
         raise RequestError.of(
-            ErrorKind.BAD_OUTPUT, f"predict gave {given} for {count} rows; one for each is expected"
+            ErrorKind.BAD_OUTPUT,
+            f"predict returned {given} for {count} rows; one per row is expected",
         )
     return [sound(result) if is_failure(result) else result for result in results]

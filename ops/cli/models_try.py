@@ -94,5 +94,5 @@ def _lines(name: str, trial: Trial, stage: str) -> Iterator[str]:
         yield f"postprocess  {trial.postprocess_ms:8.2f} ms   with encoding"
         yield from describe_outputs(decode_columns(trial.outputs))
     else:
-        yield f"{stage} gave"
+        yield f"{stage} returned"
         yield from (f"  {value}" for value in trial.values)

@@ -14,7 +14,7 @@ SHOWN = {
     "batchfleet result minilm": r"^embedding +FP32 \[1, 384\]",
     "batchfleet requests show": r"^state +ok",
     "batchfleet models try model.py --text": r"HELLO WORLD",
-    "batchfleet models try model.py --input": r"preprocess gave\n +text: \"hello",
+    "batchfleet models try model.py --input": r"preprocess returned\n +text: \"hello",
     "batchfleet infer shout": r"HELLO WORLD",
     "batchfleet infer my-model": r"^embedding +FP32 \[1, 384\]",
 }

@@ -168,7 +168,7 @@ def test_quitting_the_debugger_or_having_no_terminal_for_it_is_told_once(run, fa
     texts = ("--text", "abc", "--text", "abcd", "--text", "abcde")
     _, err = run("models", "try", str(faulty), *texts, exit_code=1, stdin="")
     assert err.count("(Pdb)") == 1
-    assert "breakpoint() reads standard input, which is no terminal here" in err
+    assert "breakpoint() reads standard input, which is not a terminal here" in err
     assert "BdbQuit" not in err
 
 
