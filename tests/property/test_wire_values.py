@@ -220,10 +220,10 @@ REFUSED = {
     "a number": (5, "no rows"),
     "a number of numpy": (np.float32(5), "no rows"),
     "no axis": (np.array(5), "no rows"),
-    "what raises": (Raising(), "a Raising is no array"),
+    "what raises": (Raising(), "a Raising is not an array"),
     "a tensor with a gradient": (torch.ones(2, requires_grad=True), "detach"),
     "a bfloat16 tensor": (torch.ones(2, dtype=torch.bfloat16), "BFloat16"),
-    "a sparse tensor": (torch.eye(2).to_sparse(), "a Tensor is no array"),
+    "a sparse tensor": (torch.eye(2).to_sparse(), "a Tensor is not an array"),
     "surrogates": (["a", "\ud800"], "surrogate"),
 }
 
