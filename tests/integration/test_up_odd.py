@@ -128,7 +128,7 @@ def test_up_on_a_store_that_cannot_be_written_serves_all_the_same(tmp_path):
     (store / GOOD / "deploy.json" / "in the way").touch()
     with running_up(tmp_path) as process:
         assert facts_of(process, tmp_path)["models"] == [GOOD]
-    assert "no copy could be written" in told(tmp_path)
+    assert "no copy of its deploy record could be written" in told(tmp_path)
 
 
 @pytest.mark.slow
