@@ -161,34 +161,15 @@ def replay(executor: Executor, keys: ModelKeys, letter: Letter, used: set[str]) 
 
 
 def as_request(letter: Letter, new_id: str) -> Request:
-    """The request that a letter was, under another id, with all its retries.
+    """The request that a letter was, under another id; it runs as often as at first.
 
     Raises:
         NotReplayableError: its inputs are gone.
     """
     entry = letter.entry
-    is_elsewhere = entry.inputs_at is not None
-    if entry.inputs_at == BLOB or not (entry.inputs or is_elsewhere):
+    if entry.inputs_at == BLOB or not (entry.inputs or entry.inputs_at):
         raise NotReplayableError(f"{entry.id} cannot be replayed: its inputs were gone already")
-    return Request(
-        id=new_id,
-        inputs=entry.inputs,
-        content_type=entry.content_type,
-        accept=None if entry.accept == entry.content_type else entry.accept,
-        version=entry.version,
-        outputs=entry.outputs,
-        parameters=entry.parameters,
-        priority=letter.priority,
-        timeout_ms=entry.timeout_ms,
-        result_ttl_ms=entry.result_ttl_ms,
-        rows=entry.rows if entry.rows > 1 else None,
-        truncate=entry.truncate,
-        meta=entry.meta,
-        traceparent=entry.traceparent,
-        inputs_at=entry.inputs_at,
-        inputs_bytes=entry.inputs_bytes if is_elsewhere else None,
-        retries=(entry.attempt - 1 + entry.retries) or None,
-    )
+    return entry.to_request(new_id, letter.priority)
 
 
 def replay_ids(old_id: str) -> Iterator[str]:

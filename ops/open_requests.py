@@ -50,7 +50,7 @@ class OpenRequest:
         since_ms: server time at which it came there.
         until_ms: server time at which a parked one is moved to its queue.
         attempt: runs, the one that goes on or comes next included.
-        retries: how often it may still run again after it fails.
+        retries_left: how often it may still run again after it fails.
     """
 
     tenant: str
@@ -63,7 +63,7 @@ class OpenRequest:
     since_ms: float | None = None
     until_ms: float | None = None
     attempt: int = 1
-    retries: int = 0
+    retries_left: int = 0
 
     @property
     def member(self) -> str:
@@ -146,7 +146,7 @@ def _request(entry: WorkEntry, stream: str, place: Place, **facts: Any) -> OpenR
         version=version,
         queue=f"{priority}:{bucket}",
         since_ms=entry.accepted_ms,
-        retries=entry.retries,
+        retries_left=entry.retries,
         **known,
     )
 

@@ -184,9 +184,8 @@ class Client:
             inputs: a text, a list of texts, an array (first axis = rows), or a mapping name →
                 array, list of numbers or list of texts. A list of numbers takes the datatype of the
                 model's signature; an array must have it.
-            fields: `id`, `version`, `parameters`, `outputs`, `priority`, `timeout_ms`,
-                `delay_ms`, `retries`, `result_ttl_ms`, `length`, `truncate`, `meta`, `traceparent`
-                and `accept`; `batchfleet.producer.options.Options` explains each.
+            fields: options such as `timeout_ms`; `batchfleet.producer.options.Options` explains
+                each.
 
         Raises:
             RequestError: what the reply carries, or what is wrong with the request.

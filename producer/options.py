@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict
 
 import orjson
 
-from ..wire.codec import CONTENT_TYPES, JSON, MSGPACK, plain_json
+from ..wire.codec import JSON, MSGPACK, plain_json
 from ..wire.errors import ErrorKind, RequestError
 from ..wire.limits import DELAY_MS_MAX, NOTIFY_PREFIX_LENGTH, TIMEOUT_MS_DEFAULT, TIMEOUT_MS_MAX
 from ..wire.numbers import Range, shown_value
@@ -87,7 +87,7 @@ class Options:
         """
         if not fields:
             return self
-        unknown = [name for name in fields if name not in _FIELDS]
+        unknown = [name for name in fields if name not in _OPTIONS]
         if unknown:
             raise TypeError(_unknown_option(unknown[0]))
         changed = replace(self, **fields)
@@ -131,31 +131,20 @@ class Options:
         Raises:
             CallerError: `bad_request` where the parameters are no JSON.
         """
-        parameters = self.parameters
-        return Request(
-            id=request_id,
-            inputs=inputs,
-            content_type=MSGPACK,
-            accept=JSON if self.accept == JSON else None,
-            version=self.version,
-            outputs=None if self.outputs is None else ",".join(self.outputs),
-            parameters=None if parameters is None else _encode_parameters(parameters),
-            priority=self.priority,
-            timeout_ms=self.timeout_ms,
-            delay_ms=self.delay_ms,
-            retries=self.retries,
-            result_ttl_ms=self.result_ttl_ms,
-            length=self.length,
-            rows=rows if rows > 1 else None,
-            truncate=self.truncate,
-            meta=self.meta,
-            traceparent=self.traceparent,
-        )
+        given: dict[str, Any] = {name: getattr(self, name) for name in _OPTIONS}
+        given["id"] = request_id
+        given["accept"] = JSON if self.accept == JSON else None
+        if self.outputs is not None:
+            given["outputs"] = ",".join(self.outputs)
+        if self.parameters is not None:
+            given["parameters"] = _encode_parameters(self.parameters)
+        rows_given = rows if rows > 1 else None
+        return Request(inputs=inputs, content_type=MSGPACK, rows=rows_given, **given)
 
 
-_FIELDS = tuple(field.name for field in fields(Options))
-_NUMBERS = tuple(name for name in _FIELDS if name in FIELD_RANGES)
-_CHOICES = {**{n: FIELD_CHOICES[n] for n in ("priority", "truncate")}, "accept": CONTENT_TYPES}
+_OPTIONS = tuple(field.name for field in fields(Options))
+_NUMBERS = tuple(name for name in _OPTIONS if name in FIELD_RANGES)
+_CHOICES = {name: FIELD_CHOICES[name] for name in _OPTIONS if name in FIELD_CHOICES}
 _TEXTS = ("id", "version", "meta", "traceparent")
 
 
@@ -193,11 +182,11 @@ def _check_outputs(outputs: Any) -> None:
 
 
 def _unknown_option(name: str) -> str:
-    near = get_close_matches(name, _FIELDS, n=1)
+    near = get_close_matches(name, _OPTIONS, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     if near and near[0].endswith("_ms"):
         hint = f"did you mean {near[0]}, in milliseconds? "
-    return f"a request has no option {name!r}; {hint}There are: {', '.join(_FIELDS)}"
+    return f"a request has no option {name!r}; {hint}There are: {', '.join(_OPTIONS)}"
 
 
 def _encode_parameters(parameters: Mapping[str, Any]) -> bytes:

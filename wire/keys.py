@@ -108,7 +108,7 @@ class ModelKeys:
 
     @cached_property
     def parked(self) -> str:
-        """Stream, without a group, of the bodies of delayed requests and retries."""
+        """Stream, without a group, of the bodies of requests that are delayed or run again."""
         return self.prefix + "parked"
 
     @cached_property

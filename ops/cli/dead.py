@@ -165,8 +165,8 @@ def replay_letters(
     """Send dead letters again, each under a new id: ID.r1, ID.r2 and so on.
 
     The old id has its answer already and would join it. A letter is gone once its request is on its
-    way, with all its retries; `batchfleet result MODEL ID.r1` waits for the answer. Exit code 1
-    where one could not be sent again.
+    way; that may run as often as the first did. `batchfleet result MODEL ID.r1` waits for the
+    answer. Exit code 1 where one could not be sent again.
     """
     if bool(ids) == every:
         raise click.UsageError("give ids or --all, one of the two")

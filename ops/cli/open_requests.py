@@ -105,9 +105,8 @@ def _chosen(found: Sequence[OpenRequest], tenant: str | None) -> list[OpenReques
 
 
 def _print_list(found: Sequence[OpenRequest], now_ms: float) -> None:
-    table = make_table(
-        None, "id", "tenant", "version", "where", ">age s", ">due in s", ">attempt", ">retries left"
-    )
+    texts, numbers = ("id", "tenant", "version", "where"), (">age s", ">due in s", ">attempt")
+    table = make_table(None, *texts, *numbers, ">attempts left")
     for one in found:
         age = "" if one.since_ms is None else f"{(now_ms - one.since_ms) / 1000:.1f}"
         due = f"{(one.deadline_ms - now_ms) / 1000:.1f}"
@@ -119,7 +118,7 @@ def _print_list(found: Sequence[OpenRequest], now_ms: float) -> None:
             age,
             due,
             str(one.attempt),
-            str(one.retries),
+            str(one.retries_left),
         )
     if found:
         print_table(table)
@@ -187,7 +186,7 @@ def _view_lines(view: RequestView) -> list[str]:
     ]
     if view.open is not None:
         lines.append(f"where     {where(view.open)}")
-        lines.append(f"attempt   {view.open.attempt}, {view.open.retries} retries left")
+        lines.append(f"attempt   {view.open.attempt}, {view.open.retries_left} left")
     if view.deadline_ms is not None:
         lines.append(f"deadline  {moment(view.deadline_ms)}")
     if view.reply is not None:

@@ -14,10 +14,9 @@ from ...producer.result import Result
 from ...service.settings import Settings
 from ...wire.codec import strict_shallow_json
 from ...wire.errors import ErrorKind, RequestError
-from ...wire.keys import PRIORITIES
 from ...wire.numbers import Range
 from ...wire.reply import Reply
-from ...wire.request import FIELD_RANGES
+from ...wire.request import FIELDS, Field
 from ...wire.states import State
 from .answers import describe_outputs, describe_service, read_inputs, reply_json, result_json
 from .options import (
@@ -33,19 +32,26 @@ from .output import print_json, say, warn
 
 Command = Callable[..., Any]
 
-
-def _in_seconds(milliseconds: Range) -> BoundedNumber:
-    return seconds(milliseconds.lowest / 1000, milliseconds.highest / 1000)
+_METAVARS = {"parameters": "JSON", "outputs": "NAME,NAME"}
 
 
-_TIMEOUT = _in_seconds(FIELD_RANGES["timeout_ms"])
-_DELAY = _in_seconds(FIELD_RANGES["delay_ms"])
-_RETRIES = BoundedNumber(FIELD_RANGES["retries"])
+def _option(field: Field) -> Callable[[Command], Command]:
+    """The option for a field of a request; times are typed in seconds."""
+    kind, name = field.kind, field.name.removesuffix("_ms")
+    wanted: Any = str
+    if isinstance(kind, tuple):
+        wanted = click.Choice(kind)
+    elif isinstance(kind, Range) and name != field.name:
+        wanted = seconds(kind.lowest / 1000, kind.highest / 1000)
+    elif isinstance(kind, Range):
+        wanted = BoundedNumber(kind)
+    metavar = "SECONDS" if name != field.name else _METAVARS.get(name)
+    return click.option(f"--{name}", name, type=wanted, metavar=metavar, help=field.meaning)
 
 
 def request_options(command: Command) -> Command:
     """Give a command the inputs of a request and what may be said about it."""
-    options = (
+    options: tuple[Callable[[Command], Command], ...] = (
         click.argument("model"),
         click.argument("texts", metavar="[TEXT]…", nargs=-1),
         click.option(
@@ -55,16 +61,7 @@ def request_options(command: Command) -> Command:
             help="JSON instead of texts: a text, a list of texts, an object name → array, or a "
             "list of tensors of the contract; - reads stdin.",
         ),
-        click.option("--id", "id", help="An id of your own; a repeated one joins."),
-        click.option("--version", "version", help="A version; the stable one if not given."),
-        click.option("--parameters", metavar="JSON", help="Parameters for the model."),
-        click.option("--outputs", metavar="NAME,NAME", help="Outputs wanted; all if not given."),
-        click.option("--priority", type=click.Choice(PRIORITIES), help="Before whom it goes."),
-        click.option("--truncate", type=click.Choice(["end", "refuse"]), help="Of long texts."),
-        click.option("--timeout", type=_TIMEOUT, metavar="SECONDS", help="How long it may take."),
-        click.option("--delay", type=_DELAY, metavar="SECONDS", help="How long it waits first."),
-        click.option("--retries", type=_RETRIES, help="How often it may run again where it fails."),
-        click.option("--meta", help="Text that comes back with the answer."),
+        *(_option(field) for field in FIELDS.values() if field.meaning),
     )
     for option in reversed(options):
         command = option(command)
@@ -77,13 +74,13 @@ def option_fields(given: dict[str, Any]) -> OptionFields:
     Raises:
         BadParameter: the parameters are not a JSON object.
     """
-    fields = {name: value for name, value in given.items() if value is not None}
-    if "timeout" in fields:
-        fields["timeout_ms"] = round(fields.pop("timeout") * 1000)
+    fields: dict[str, Any] = {}
+    for name, value in given.items():
+        if value is not None:
+            in_ms = f"{name}_ms" in FIELDS
+            fields |= {f"{name}_ms": round(value * 1000)} if in_ms else {name: value}
     if "outputs" in fields:
         fields["outputs"] = [name.strip() for name in fields["outputs"].split(",")]
-    if "delay" in fields:
-        fields["delay_ms"] = round(fields.pop("delay") * 1000)
     if "parameters" in fields:
         fields["parameters"] = _parse_object(fields["parameters"])
     return cast("OptionFields", fields)
@@ -170,7 +167,7 @@ def _print_answer(wait: Callable[[], Result], *, as_json: bool) -> None:
 @json_option
 @examples(
     'batchfleet submit minilm "hello world"',
-    'batchfleet submit minilm "hello world" --delay 60 --retries 3',
+    'batchfleet submit minilm "hello world" --delay 60',
     'batchfleet result minilm $(batchfleet submit minilm "hello world")',
 )
 def submit(
