@@ -12,7 +12,7 @@ from ..broker import dead, fleet, listing, requests
 from ..broker.interface import Executor
 from ..producer.blobs import points_to_blob, store_command
 from ..wire.errors import BatchfleetError, ErrorKind, RequestError
-from ..wire.keys import ModelKeys, member
+from ..wire.keys import ModelKeys, Queue, member
 from ..wire.limits import INLINE_BYTES_DEFAULT, NAME_BYTES_MAX
 from ..wire.names import shown
 from ..wire.references import BLOB
@@ -36,27 +36,19 @@ class Letter:
     Attributes:
         entry_id: its place among the dead letters.
         entry: the request as a worker had it.
+        queue: where it lay: its version and priority.
         reply: what the caller was answered.
     """
 
     entry_id: bytes
     entry: WorkEntry
+    queue: Queue
     reply: Reply
 
     @property
     def written_ms(self) -> int:
         """Server time at which the request was given up."""
         return int(self.entry_id.partition(b"-")[0])
-
-    @property
-    def version(self) -> str:
-        """The version that ran it."""
-        return self.entry.stream.rsplit(":", 3)[-3]
-
-    @property
-    def priority(self) -> str:
-        """Its priority."""
-        return self.entry.stream.rsplit(":", 2)[-2]
 
     @property
     def attempts(self) -> int:
@@ -71,8 +63,8 @@ class Letter:
             "written_ms": self.written_ms,
             "tenant": self.entry.tenant,
             "id": self.entry.id,
-            "version": self.version,
-            "priority": self.priority,
+            "version": self.queue.version,
+            "priority": self.queue.priority,
             "error": error.get("name", self.reply.status),
             "message": str(error.get("message", "")),
             "attempts": self.attempts,
@@ -89,9 +81,8 @@ def read_letter(entry_id: bytes, flat: list[bytes]) -> Letter:
     if b"stream" not in fields or b"reply" not in fields:
         raise ValueError("a dead letter has a stream and a reply")
     stream = fields[b"stream"].decode()
-    if stream.count(":") < 3:  # version, priority and bucket come last
-        raise ValueError("the stream of a dead letter is one of work")
-    return Letter(entry_id, parse_work(stream, entry_id, flat), decode_reply(fields[b"reply"]))
+    entry, reply = parse_work(stream, entry_id, flat), decode_reply(fields[b"reply"])
+    return Letter(entry_id, entry, Queue.parse(stream), reply)
 
 
 def letters(executor: Executor, keys: ModelKeys) -> Iterator[Letter]:
@@ -169,7 +160,7 @@ def as_request(letter: Letter, new_id: str) -> Request:
     entry = letter.entry
     if entry.inputs_at == BLOB or not (entry.inputs or entry.inputs_at):
         raise NotReplayableError(f"{entry.id} cannot be replayed: its inputs were gone already")
-    return entry.to_request(new_id, letter.priority)
+    return entry.to_request(new_id, letter.queue.priority)
 
 
 def replay_ids(old_id: str) -> Iterator[str]:

@@ -17,7 +17,7 @@ from ..router.sweeping import CANCELLED, end_each
 from ..router.view import ModelView
 from ..wire.codec import JSON
 from ..wire.deployment import Deployment
-from ..wire.keys import ModelKeys, member
+from ..wire.keys import ModelKeys, Queue, member, read_member
 from ..wire.limits import FINISH_ITEMS_MAX
 from ..wire.reply import Envelope
 from ..wire.states import State
@@ -90,8 +90,9 @@ def open_requests(executor: Executor, keys: ModelKeys, deployment: Deployment) -
     unseen = [name for name in deadlines if name not in found]
     still_open = set(unseen) - set(_closed(executor, keys, unseen))
     for name in still_open:
-        tenant, _, request_id = name.partition(":")
-        found[name] = OpenRequest(tenant=tenant, id=request_id, deadline_ms=deadlines[name])
+        if (named := read_member(name.encode())) is not None:
+            tenant, request_id = named
+            found[name] = OpenRequest(tenant=tenant, id=request_id, deadline_ms=deadlines[name])
     return [found[name] for name in deadlines if name in found]
 
 
@@ -114,9 +115,10 @@ def _parked(executor: Executor, keys: ModelKeys) -> Iterator[OpenRequest]:
         times |= page
     for entry, flat in _entries(executor, keys.parked):
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        queue = fields.get(b"queue", b"").decode(errors="replace")
+        queue = keys.read_queue(fields.get(b"queue", b"").decode(errors="replace"))
         until_ms = times.get(entry.entry_id.decode())
-        yield _request(entry, queue, Place.PARKED, until_ms=until_ms)
+        if queue is not None:
+            yield _request(entry, queue, Place.PARKED, until_ms=until_ms)
 
 
 def _queued(executor: Executor, keys: ModelKeys, deployment: Deployment) -> Iterator[OpenRequest]:
@@ -124,27 +126,25 @@ def _queued(executor: Executor, keys: ModelKeys, deployment: Deployment) -> Iter
         for stream in fleet.queue_streams(keys, record):
             entries = [entry for entry, _ in _entries(executor, stream)]
             holders = _holders(executor, stream) if entries else {}
+            queue = Queue.parse(stream)
             for entry in entries:
                 holder = holders.get(entry.entry_id)
                 if holder is None:
-                    yield _request(entry, stream, Place.WAITING)
+                    yield _request(entry, queue, Place.WAITING)
                 else:
                     attempt = entry.attempt + holder.deliveries - 1
-                    yield _request(
-                        entry, stream, Place.TAKEN, worker=holder.worker, attempt=attempt
-                    )
+                    yield _request(entry, queue, Place.TAKEN, worker=holder.worker, attempt=attempt)
 
 
-def _request(entry: WorkEntry, stream: str, place: Place, **facts: Any) -> OpenRequest:
-    version, priority, bucket = stream.rsplit(":", 3)[-3:]
+def _request(entry: WorkEntry, queue: Queue, place: Place, **facts: Any) -> OpenRequest:
     known = {"attempt": entry.attempt, **facts}
     return OpenRequest(
         tenant=entry.tenant,
         id=entry.id,
         deadline_ms=entry.deadline_ms,
         place=place,
-        version=version,
-        queue=f"{priority}:{bucket}",
+        version=queue.version,
+        queue=f"{queue.priority}:{queue.edge}",
         since_ms=entry.accepted_ms,
         retries_left=entry.retries,
         **known,

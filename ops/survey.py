@@ -10,7 +10,7 @@ from ..broker.errors import UnusableKeyError
 from ..wire.announcements import read_lanes
 from ..wire.deployment import Deployment, Stamp, VersionRecord
 from ..wire.errors import ServerError, SettingsError
-from ..wire.keys import ModelKeys
+from ..wire.keys import ModelKeys, Queue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +189,7 @@ def _survey_version(
     lengths = executor.run_all([requests.stream_length(stream) for stream in streams])
     entries = dict.fromkeys(record.edges, 0)
     for stream, length in zip(streams, lengths, strict=True):
-        entries[int(stream.rpartition(":")[2])] += length
+        entries[Queue.parse(stream).edge] += length
     return VersionStatus(
         version=record.version,
         stable=record.version == deployment.stable,

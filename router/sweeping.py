@@ -13,7 +13,7 @@ from ..broker.requests import Finished, FinishItem
 from ..wire.codec import JSON
 from ..wire.deployment import Deployment
 from ..wire.errors import ErrorBody, ErrorKind
-from ..wire.keys import ModelKeys, place_of, read_member
+from ..wire.keys import ModelKeys, read_member
 from ..wire.limits import FINISH_ITEMS_MAX, RESEND_WINDOW_MS
 from ..wire.names import is_name_bytes
 from ..wire.reply import Envelope, encode_error, status_of
@@ -110,14 +110,14 @@ def is_ours(item: RipeItem, keys: ModelKeys) -> bool:
     """
     if not item.queue:
         return not (item.bell or item.request_id)
-    place = place_of(keys, item.queue)
-    return place is not None and item.bell == keys.bell(place[0])
+    queue = keys.read_queue(item.queue)
+    return queue is not None and item.bell == keys.bell(queue.version)
 
 
 def has_place(item: RipeItem, keys: ModelKeys, deployment: Deployment) -> bool:
     """Whether the version in whose queue a parked request goes is deployed still."""
-    place = place_of(keys, item.queue)
-    return place is None or place[0] in deployment.versions
+    queue = keys.read_queue(item.queue)
+    return queue is None or queue.version in deployment.versions
 
 
 def _promote(executor: Executor, view: ModelView, items: Sequence[RipeItem]) -> list[Promoted]:
@@ -147,12 +147,11 @@ def _promote_elsewhere(
 def elsewhere(item: RipeItem, keys: ModelKeys, deployment: Deployment) -> RipeItem | None:
     """Another place for a parked request; None where the version that it names is gone."""
     record = deployment.versions.get(item.version or deployment.stable)
-    place = place_of(keys, item.queue)
-    if record is None or place is None:
+    queue = keys.read_queue(item.queue)
+    if record is None or queue is None:
         return None
-    _, priority, edge = place
-    queue = keys.queue(record.version, priority, record.bucket_of(edge))
-    return item._replace(queue=queue, bell=keys.bell(record.version))
+    other = keys.queue(record.version, queue.priority, record.bucket_of(queue.edge))
+    return item._replace(queue=other, bell=keys.bell(record.version))
 
 
 def remove_buckets(executor: Executor, view: ModelView) -> int:

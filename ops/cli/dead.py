@@ -78,7 +78,7 @@ def _print_letters(found: list[Letter]) -> None:
             moment(one.written_ms),
             one.entry.id,
             one.entry.tenant,
-            one.version,
+            one.queue.version,
             facts["error"],
             str(one.attempts),
             facts["message"][:_MESSAGE_CHARACTERS],
@@ -126,7 +126,7 @@ def _details(letter: Letter) -> dict[str, Any]:
 
 def _letter_lines(model: str, letter: Letter) -> Iterator[str]:
     facts = letter.to_json()
-    yield f"request   {letter.entry.id} of {model}/{letter.version} for {letter.entry.tenant}"
+    yield f"request   {letter.entry.id} of {model}/{letter.queue.version} for {letter.entry.tenant}"
     yield f"given up  {moment(letter.written_ms)} after {letter.attempts} attempts"
     yield f"error     {facts['error']}: {facts['message']}"
     for name, value in _details(letter).items():

@@ -76,6 +76,15 @@ def test_open_requests_are_listed_where_they_lie(cli, wire):
     assert "4 open requests" in text
 
 
+def test_what_a_foreign_hand_opened_or_parked_is_not_listed(cli, wire):
+    wire.open("a")
+    wire.ask("ZADD", wire.keys.due, HOUR_MS, "nobody", HOUR_MS, f"{TENANT}:b")
+    fields = ("id", "b", "tenant", TENANT, "inputs", "x", "deadline", HOUR_MS)
+    wire.ask("XADD", wire.keys.parked, "*", *fields, "queue", "elsewhere")
+    told = shown(cli, "requests", "list", "m")
+    assert {one["id"]: one["place"] for one in told["requests"]} == {"a": "waiting", "b": "nowhere"}
+
+
 def test_a_list_is_cut_and_says_so(cli, wire):
     wire.open("a", "b", "c")
     told = shown(cli, "requests", "list", "m", "--limit", "2")
