@@ -10,7 +10,7 @@ from typing import Any
 
 from ..broker import fleet
 from ..service.clock import Clock
-from ..wire.announcements import read_worker_announcement
+from ..wire.announcements import WorkerAnnouncement
 from ..wire.deployment import Stamp
 from ..wire.errors import BatchfleetError
 from .deployment import Operator
@@ -110,7 +110,7 @@ def read_following(operator: Operator, model: str, workers: Collection[str] = ()
         # Who has left is lost, and has taken its hash along; of who is buried that is kept a while.
         if fields or name in living:
             is_silent = not fields or name in lost
-            acts_by = read_worker_announcement(fields)
+            acts_by = WorkerAnnouncement.from_fields(fields).stamp
             found.append(Program(name=name, kind=WORKER, stamp=acts_by, is_silent=is_silent))
     return Following(stamp=stamp, programs=found)
 

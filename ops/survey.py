@@ -7,7 +7,7 @@ from typing import Any
 from ..broker import announcing, fleet, requests
 from ..broker.blocking import BlockingExecutor
 from ..broker.errors import UnusableKeyError
-from ..wire.announcements import read_lanes
+from ..wire.announcements import READY, WorkerAnnouncement
 from ..wire.deployment import Deployment, Stamp, VersionRecord
 from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys, Queue
@@ -166,16 +166,8 @@ def _survey_model(executor: BlockingExecutor, keys: ModelKeys) -> ModelStatus:
 
 def read_worker(name: str, announcement: Mapping[str, bytes]) -> WorkerStatus:
     """Read what a worker announced."""
-    return WorkerStatus(
-        name=name,
-        versions=read_lanes(announcement.get("lanes", b"{}")),
-        facts={
-            field: value.decode(errors="replace")
-            for field, value in sorted(announcement.items())
-            if field not in ("lanes", "stalled", "nonce")
-        },
-        stalled=announcement.get("stalled", b"").decode(errors="replace"),
-    )
+    said = WorkerAnnouncement.from_fields(announcement)
+    return WorkerStatus(name=name, versions=said.versions, facts=said.facts, stalled=said.stalled)
 
 
 def _survey_version(
@@ -193,6 +185,6 @@ def _survey_version(
     return VersionStatus(
         version=record.version,
         stable=record.version == deployment.stable,
-        ready_workers=sum(worker.state_of(record.version) == "ready" for worker in workers),
+        ready_workers=sum(worker.state_of(record.version) == READY for worker in workers),
         entries=entries,
     )

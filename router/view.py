@@ -9,14 +9,14 @@ from ..broker import fleet, requests
 from ..broker.errors import UnusableKeyError
 from ..broker.interface import Executor
 from ..service.steps import Steps
-from ..wire.announcements import read_lanes
+from ..wire.announcements import LOADING, READY, WorkerAnnouncement
 from ..wire.deployment import Deployment
 from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys, models_key
 
 # Refuse new work when memory is this full, so that finishing always has room.
 _MEMORY_SHARE_MAX = 0.8
-_SERVED = ("ready", "loading")
+_SERVED = (READY, LOADING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,8 +219,8 @@ def served_versions(announcement: Mapping[str, bytes]) -> list[str]:
     After a request has ended the device process, all of them are loaded anew, one after the other.
     What no worker has written says nothing.
     """
-    lanes = read_lanes(announcement.get("lanes", b"{}"))
-    return [version for version, lane in lanes.items() if lane.get("state") in _SERVED]
+    said = WorkerAnnouncement.from_fields(announcement)
+    return [version for version in said.versions if said.state_of(version) in _SERVED]
 
 
 class UnservedWatch:

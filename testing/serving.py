@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from ..broker import fleet
 from ..broker.memory.executors import MemoryBroker
 from ..broker.memory.server import MemoryServer
@@ -26,6 +24,7 @@ from ..service.events import Events
 from ..service.lifecycle import StopSignal, guarded_thread
 from ..service.logs import configure_logs_if_unset
 from ..service.settings import Settings
+from ..wire.announcements import READY, REFUSED, WorkerAnnouncement
 from ..wire.codec import plain_json
 from ..wire.deployment import Signature, VersionRecord, limits_from_wire
 from ..wire.errors import BatchfleetError, SettingsError
@@ -242,23 +241,22 @@ class _SmallFleet:
         self._worker.start("worker")
         self._router.start("router")
         give_up_ms = self._clock.monotonic_ms() + record.limits.load_ms + _GRACE_MS
-        while (state := self._state()).get("state") != "ready":
+        while (said := self._announced()).state_of(VERSION) != READY:
             if self._failure is not None:
                 raise self._failure
-            if "reason" in state:
-                raise ModelRefusedError(f"{state['reason']}; its trace is in the log")
+            if said.state_of(VERSION) == REFUSED:
+                raise ModelRefusedError(f"{said.reason_of(VERSION)}; its trace is in the log")
             if self._clock.monotonic_ms() > give_up_ms:
                 raise ModelRefusedError(f"{keys.model} was not loaded in time")
             self._over.wait(_LOOK_S)
 
-    def _state(self) -> Mapping[str, str]:
-        """What the worker announces of the model; empty before it has said anything."""
+    def _announced(self) -> WorkerAnnouncement:
+        """What the worker says of the model."""
         with self._broker.connect("testing") as executor:
             for worker in executor.run(fleet.living(self._keys)):
-                announced = executor.run(fleet.announcement(self._keys, worker))
-                lanes: Mapping[str, Mapping[str, str]] = orjson.loads(announced.get("lanes", "{}"))
-                return lanes.get(VERSION, {})
-        return {}
+                fields = executor.run(fleet.announcement(self._keys, worker))
+                return WorkerAnnouncement.from_fields(fields)
+        return WorkerAnnouncement.from_fields({})
 
     def client(self) -> Client:
         """A client of this fleet, with the patience of the model's own time limit."""

@@ -17,7 +17,7 @@ from batchfleet.ops.following import (
 )
 from batchfleet.router.presence import Presence
 from batchfleet.service.clock import ManualClock
-from batchfleet.wire.announcements import worker_announcement
+from batchfleet.wire.announcements import WorkerAnnouncement
 from batchfleet.wire.deployment import Stamp
 from batchfleet.wire.keys import router_key
 
@@ -41,13 +41,16 @@ def route(wire, name, **stamps):
     return presence
 
 
+def said(stamp):
+    return WorkerAnnouncement(versions={}, stamp=stamp, facts={}).to_fields()
+
+
 def work(wire, name, stamp):
-    fields = {} if stamp is None else worker_announcement(stamp)
-    assert wire.run(fleet.join(wire.keys, name, TTL_MS, {"lanes": "{}", **fields}))
+    assert wire.run(fleet.join(wire.keys, name, TTL_MS, said(stamp)))
 
 
 def beat(wire, name, stamp):
-    assert wire.run(fleet.beat(wire.keys, name, TTL_MS, worker_announcement(stamp)))
+    assert wire.run(fleet.beat(wire.keys, name, TTL_MS, said(stamp)))
 
 
 def read(operator, *workers):
