@@ -25,7 +25,7 @@ class NotFollowedError(BatchfleetError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class Follower:
     """A router, or a worker of a model.
 
     Attributes:
@@ -51,7 +51,7 @@ class Following:
     """The programs at one moment, and the record in force; None where there is none any more."""
 
     stamp: Stamp | None
-    programs: Sequence[Program]
+    programs: Sequence[Follower]
 
     @property
     def behind(self) -> list[str]:
@@ -100,7 +100,9 @@ def read_following(operator: Operator, model: str, workers: Collection[str] = ()
     # In this order: whoever announces what is in force by then has not seen anything older.
     stamp = executor.run(fleet.deploy_stamp(keys))
     found = [
-        Program(name=name, kind=ROUTER, stamp=(acts_by or {}).get(model), is_silent=acts_by is None)
+        Follower(
+            name=name, kind=ROUTER, stamp=(acts_by or {}).get(model), is_silent=acts_by is None
+        )
         for name, acts_by in read_routers(executor, operator.namespace).items()
     ]
     living, lost = executor.run_all([fleet.living(keys), fleet.lost(keys)])
@@ -111,7 +113,7 @@ def read_following(operator: Operator, model: str, workers: Collection[str] = ()
         if fields or name in living:
             is_silent = not fields or name in lost
             acts_by = WorkerAnnouncement.from_fields(fields).stamp
-            found.append(Program(name=name, kind=WORKER, stamp=acts_by, is_silent=is_silent))
+            found.append(Follower(name=name, kind=WORKER, stamp=acts_by, is_silent=is_silent))
     return Following(stamp=stamp, programs=found)
 
 

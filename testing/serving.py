@@ -44,7 +44,7 @@ _LOOK_S = 0.01
 _JOIN_S = 30.0
 _LINEAGE = "0" * 16
 
-Run = Callable[[StopSignal, Callable[[dict[str, object]], None]], int]
+RunProgram = Callable[[StopSignal, Callable[[dict[str, object]], None]], int]
 
 
 class ModelRefusedError(BatchfleetError):
@@ -176,10 +176,10 @@ def _said(model_class: type[Model], name: str) -> Mapping[str, Any]:
 
 
 @dataclass(slots=True)
-class _Program:
+class _ProgramThread:
     """One program of the fleet on a thread of its own."""
 
-    run: Run
+    run: RunProgram
     on_failure: Callable[[BaseException], None]
     stop: StopSignal = field(default_factory=StopSignal)
     thread: threading.Thread | None = None
@@ -220,8 +220,8 @@ class _SmallFleet:
             devices=Devices(open_link=lambda _: DeviceThread(served.files, clock)),
         )
         router = RouterProgram(settings, events, clock, self._broker)
-        self._worker = _Program(worker.run, self._fail)
-        self._router = _Program(router.run, self._fail)
+        self._worker = _ProgramThread(worker.run, self._fail)
+        self._router = _ProgramThread(router.run, self._fail)
 
     def _fail(self, error: BaseException) -> None:
         self._failure = error

@@ -9,9 +9,9 @@ from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.ops import deployment
 from batchfleet.ops.deployment import Operator
 from batchfleet.ops.following import (
+    Follower,
     Following,
     NotFollowedError,
-    Program,
     await_following,
     read_following,
 )
@@ -124,8 +124,8 @@ def test_a_record_that_others_change_meanwhile_is_the_one_to_follow(wire, operat
 
 
 def state(*stamps, silent=()):
-    alive = [Program(name=f"r{at}", kind="router", stamp=one) for at, one in enumerate(stamps)]
-    gone = [Program(name=name, kind="router", is_silent=True) for name in silent]
+    alive = [Follower(name=f"r{at}", kind="router", stamp=one) for at, one in enumerate(stamps)]
+    gone = [Follower(name=name, kind="router", is_silent=True) for name in silent]
     return Following(stamp=NEW, programs=[*alive, *gone])
 
 
@@ -167,5 +167,5 @@ def test_after_the_time_those_behind_are_named():
 def test_without_a_router_there_is_nobody_to_wait_for():
     found, waited_ms, _ = waited(Following(stamp=NEW, programs=()))
     assert (found.has_router, waited_ms) == (False, 0)
-    silent = Following(stamp=NEW, programs=[Program(name="r", kind="router", is_silent=True)])
+    silent = Following(stamp=NEW, programs=[Follower(name="r", kind="router", is_silent=True)])
     assert not silent.has_router
