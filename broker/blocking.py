@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 import hiredis
 import redis
 
-from ..wire.errors import ServerError
+from ..wire.errors import checked
 from .commands import Command
 from .connections import blocking_connection, introduction
 from .errors import (
@@ -96,11 +96,7 @@ class BlockingExecutor:
             UnreachableError: no answer.
             RefusedError: the first error, after all commands have been tried.
         """
-        results = self.run_each(commands)
-        for result in results:
-            if isinstance(result, ServerError):
-                raise result
-        return results
+        return [checked(answer) for answer in self.run_each(commands)]
 
     def _exchange(self, commands: Sequence[Sequence[Any]], bytes_max: int = 0) -> list[Any]:
         """Send commands and return the raw answers; an error of the server is a `RefusedError`.

@@ -15,7 +15,7 @@ import hiredis
 import redis
 import redis.asyncio
 
-from ..wire.errors import ServerError
+from ..wire.errors import ServerError, checked
 from .commands import Command
 from .connections import introduction, looping_connection
 from .errors import (
@@ -158,12 +158,6 @@ def _resolve(future: asyncio.Future[Any], raw: Any) -> None:
         future.set_result(raw)
 
 
-def _checked(raw: Any) -> Any:
-    if isinstance(raw, ServerError):
-        raise raw
-    return raw
-
-
 def _tell(callers: Iterable[_Caller], error: ServerError) -> None:
     for future, on_answer in callers:
         on_answer(future, error)
@@ -210,15 +204,15 @@ class LoopingExecutor:
             raw = await self._send(packed)
             if script is not None and isinstance(raw, NoScriptError):
                 load = ("SCRIPT", "LOAD", script.source)
-                _checked(named(await self._send(pack(load)), load))
+                checked(named(await self._send(pack(load)), load))
                 raw = await self._send(packed)
-        return command.read(_checked(named(raw, command.parts)))
+        return command.read(checked(named(raw, command.parts)))
 
     async def run_packed(self, packed: bytes) -> Any:
         """Run a packed command that is not a script; returns the raw answer. Errors as of `run`."""
         async with self._room:
             raw = await self._send(packed)
-            return _checked(named(raw, head_of(packed)) if isinstance(raw, DeniedError) else raw)
+            return checked(named(raw, head_of(packed)) if isinstance(raw, DeniedError) else raw)
 
     async def run_each(self, commands: Sequence[Command[Any]]) -> list[Any]:
         """Run plain commands in one round trip; a `ServerError` stands where one failed."""

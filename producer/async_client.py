@@ -16,7 +16,14 @@ from ..broker.commands import Command
 from ..broker.errors import DeniedError, UnreachableError, named
 from ..broker.interface import Broker
 from ..broker.looping import head_of
-from ..wire.errors import BatchfleetError, ErrorKind, ProtocolError, RequestError, ServerError
+from ..wire.errors import (
+    BatchfleetError,
+    ErrorKind,
+    ProtocolError,
+    RequestError,
+    ServerError,
+    checked,
+)
 from ..wire.keys import ModelKeys
 from ..wire.names import require_name
 from ..wire.numbers import Range
@@ -231,7 +238,7 @@ class AsyncClient:
             requests.reply(keys, self._tenant, known.id),
         )
         # As the waiter does: without a right to the tombstone, a reply that is gone is not noticed.
-        status, raw = None if isinstance(status, DeniedError) else _checked(status), _checked(raw)
+        status, raw = None if isinstance(status, DeniedError) else checked(status), checked(raw)
         if raw is not None:
             return await self._hand_over(keys, _decode(raw, known.id))
         if status is not None:
@@ -373,7 +380,7 @@ class AsyncClient:
         return await why_not_added(self._executor, keys, self._tenant)
 
     async def _read(self, *commands: Command[Any]) -> list[Any]:
-        return [_checked(answer) for answer in await self._ask_each(*commands)]
+        return [checked(answer) for answer in await self._ask_each(*commands)]
 
     async def _ask_each(self, *commands: Command[Any]) -> list[Any]:
         answers = await self._executor.run_each(commands)
@@ -412,12 +419,6 @@ class AsyncClient:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
-
-
-def _checked(answer: Any) -> Any:
-    if isinstance(answer, ServerError):
-        raise answer
-    return answer
 
 
 def _decode(raw: bytes, request_id: str) -> Reply:
