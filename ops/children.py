@@ -15,15 +15,16 @@ from typing import Any
 
 import orjson
 
+from ..service.back_off import BackOff, Restarts
 from ..service.clock import Clock
 from ..service.lifecycle import spawn
 from ..service.settings import SECRET_FILE_VARIABLES, SETTING_ROWS, Settings
 from ..wire.errors import BatchfleetError
-from .restarting import Series
 
 _READY_LINE_BYTES_MAX = 64 * 1024
 _READ_BYTES = 64 * 1024
 _END_LOOK_MS = 20.0
+_BACK_OFF = BackOff(first_s=0.5, longest_s=30.0)
 
 
 class ProgramError(BatchfleetError):
@@ -67,12 +68,13 @@ class Child:
 
     def __init__(self, program: Program, clock: Clock) -> None:
         self.program = program
-        self.series = Series()
+        self.restart_ms = 0.0  # from its last death to its next start
         self._clock = clock
         self._process: subprocess.Popen[bytes] | None = None
         self._head = b""
         self._facts: Mapping[str, Any] | None = None
         self._started_ms = 0.0
+        self._restarts = Restarts(_BACK_OFF)
         self._restart_at_ms: float | None = None
 
     @property
@@ -164,8 +166,8 @@ class Child:
 
     def _bury(self) -> None:
         now_ms = self._now_ms()
-        self.series = self.series.after_death(now_ms - self._started_ms)
-        self._restart_at_ms = now_ms + self.series.delay_ms
+        self.restart_ms = 1000 * self._restarts.next_s(now_ms - self._started_ms)
+        self._restart_at_ms = now_ms + self.restart_ms
         self._close()
 
     def _close(self) -> None:

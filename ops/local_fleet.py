@@ -5,7 +5,6 @@ Used by `batchfleet up` and by the demo. What `up` starts ends with `up`, howeve
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, Self
 
 from ..broker.blocking import BlockingExecutor
@@ -184,7 +183,7 @@ class LocalFleet:
                     program=child.program.label,
                     pid=pid,
                     exit_code=exit_code,
-                    restart_ms=child.series.delay_ms,
+                    restart_ms=child.restart_ms,
                 )
 
     def _require_server(self) -> None:
@@ -224,10 +223,5 @@ class LocalFleet:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from functools import lru_cache, partial
-from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, Unpack, overload
 
 from ..broker import requests
@@ -412,12 +411,7 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 

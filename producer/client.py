@@ -11,7 +11,6 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, TypeVar, Unpack, overload
 
 from ..broker.interface import Broker
@@ -270,12 +269,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ..broker import fleet
-from ..broker.memory.executors import MemoryBroker
-from ..broker.memory.server import MemoryServer
 from ..consumer.device.loading import VersionFiles
 from ..consumer.program import ConsumerProgram
 from ..consumer.worker.context import Devices
@@ -32,6 +30,8 @@ from ..wire.keys import DEFAULT_NAMESPACE, DEFAULT_TENANT, ModelKeys
 from ..wire.names import require_name
 from ..wire.reading import ratio
 from .device_thread import DeviceThread
+from .twin.executors import MemoryBroker
+from .twin.server import MemoryServer
 
 VERSION = "1"
 # How long a model may sit at a breakpoint before its caller is told that it took too long.

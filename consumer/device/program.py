@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import structlog
 
 from ...service.clock import SystemClock
+from ...service.lifecycle import die_with_parent
 from ...service.logs import LOG_FORMATS, LOG_LEVELS, DescriptorLog, configure_logs
 from ..link.frames import ChannelClosedError, FrameChannel
 from ..link.protocol import EXIT_MODEL_LEFT
@@ -19,7 +20,6 @@ from .faults import ModelLeftError
 from .forks import stand_apart
 from .host import (
     die_first_for_memory,
-    die_with_parent,
     end_group,
     end_with,
     keep_freed_memory,

@@ -7,9 +7,9 @@ from ...service.clock import SystemClock
 from ...service.descendants import adopt_orphans, end_orphans
 from ...service.events import Events
 from ...service.fault_points import find_fault_points
-from .finding import require_own_store
-from .options import Loaded, examples, json_option, settings_of, with_settings
-from .running import run_program
+from ._shared.finding import require_own_store
+from ._shared.options import Loaded, examples, json_option, settings_of, with_settings
+from ._shared.running import run_program
 
 
 @click.command()

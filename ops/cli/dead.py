@@ -21,12 +21,12 @@ from ..dead_letters import (
     whole,
 )
 from ..deployment import Operator
-from .answers import describe_outputs, reply_json
-from .choosing import ask_first, counting_bar, limit_option, older_than_option, yes_option
-from .connecting import changing, connected
-from .open_requests import moment
-from .options import LOGS, Loaded, examples, json_option, settings_of, with_settings
-from .output import complain, json_text, make_table, print_json, print_table, say
+from ._shared.answers import describe_outputs, reply_json
+from ._shared.choosing import ask_first, limit_option, older_than_option, yes_option
+from ._shared.connecting import changing, connected
+from ._shared.options import LOGS, Loaded, examples, json_option, settings_of, with_settings
+from ._shared.output import complain, json_text, make_table, moment, print_json, print_table, say
+from ._shared.progress import counting_bar
 
 _MESSAGE_CHARACTERS = 80
 

@@ -40,11 +40,11 @@ from ..demo.texts import (
 )
 from ..deployment import deploy
 from ..local_fleet import LocalFleet, ProcessContext
-from .connecting import connected
-from .finding import find_version
-from .models import progress_bar
-from .options import Loaded, examples, with_settings
-from .output import make_table, print_json, print_table, say
+from ._shared.connecting import connected
+from ._shared.finding import find_version
+from ._shared.options import Loaded, examples, with_settings
+from ._shared.output import make_table, print_json, print_table, say
+from ._shared.progress import progress_bar
 
 _COUNT = Range(1, 1_000_000)
 

@@ -15,10 +15,18 @@ from ...service.logs import configure_logs
 from ...service.settings import Settings
 from ..developing import Development, DevelopmentWorker, VersionSeries, development_settings
 from ..local_fleet import LocalFleet, ProcessContext
-from .connecting import connected
-from .options import ENVIRONMENTS, LOGS, Loaded, examples, json_option, port_option, with_settings
-from .output import print_json, say
-from .wishes import split_class, wish_options, wishes_of
+from ._shared.connecting import connected
+from ._shared.options import (
+    ENVIRONMENTS,
+    LOGS,
+    Loaded,
+    examples,
+    json_option,
+    port_option,
+    with_settings,
+)
+from ._shared.output import print_json, say
+from ._shared.wishes import split_class, wish_options, wishes_of
 
 _LOOK_S = 0.2
 

@@ -1,31 +1,26 @@
 """`batchfleet models`."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 import orjson
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
 from ...models.drafting import draft_of_file
 from ...models.files import MANIFEST_NAME, files_under
-from ...models.files import Progress as Report
 from ...models.importing import BUILTIN_NAMES, import_builtin, import_minilm
 from ...models.manifest import MANIFEST_BYTES_MAX, Manifest
 from ...models.store import Store
 from ...service.regular_files import read_regular
 from ...wire.errors import StoreError
-from ...wire.texts import terminal_text
 from ..model_template import write_model_folder
-from .environments import environment
-from .finding import find_version, tell_left_out
-from .options import LOGS, Loaded, examples, json_option, with_settings
-from .output import json_text, make_table, print_json, print_table, say
-from .trying import try_model
-from .wishes import split_class, wish_options, wishes_of
+from ._shared.finding import find_version, tell_left_out
+from ._shared.options import LOGS, Loaded, examples, json_option, with_settings
+from ._shared.output import json_text, make_table, print_json, print_table, say
+from ._shared.progress import progress_bar
+from ._shared.wishes import split_class, wish_options, wishes_of
+from .models_environment import environment
+from .models_try import try_model
 
 _PACKAGED = "minilm"
 
@@ -143,23 +138,6 @@ def _report_published(manifest: Manifest, store: Store, *, as_json: bool) -> Non
         print_json({name: getattr(manifest, name) for name in facts})
     else:
         say(f"{manifest.model}/{manifest.version} is in the store {store.root}")
-
-
-@contextmanager
-def progress_bar() -> Iterator[Report]:
-    """A progress bar on stderr for each file that is fetched or copied."""
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
-    screen = Console(stderr=True)
-    hidden = not screen.is_terminal  # it would leave an empty line in a file
-    with Progress(*columns, console=screen, transient=True, disable=hidden) as progress:
-        tasks: dict[str, TaskID] = {}
-
-        def report(name: str, done_bytes: int, total_bytes: int) -> None:
-            if name not in tasks:
-                tasks[name] = progress.add_task(terminal_text(name), total=total_bytes)
-            progress.update(tasks[name], completed=done_bytes)
-
-        yield report
 
 
 models.add_command(try_model)

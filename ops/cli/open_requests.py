@@ -1,7 +1,6 @@
 """`batchfleet requests`."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -14,18 +13,18 @@ from ...wire.states import State
 from ..deployment import Operator, require_deployment
 from ..open_requests import Cancelled, OpenRequest, Place, cancel, open_requests
 from ..request_view import RequestView, view_request
-from .answers import reply_json
-from .choosing import (
+from ._shared.answers import reply_json
+from ._shared.choosing import (
     ask_first,
-    counting_bar,
     limit_option,
     older_than_option,
     tenant_option,
     yes_option,
 )
-from .connecting import changing, connected
-from .options import LOGS, Loaded, examples, json_option, settings_of, with_settings
-from .output import json_text, make_table, print_json, print_table, say
+from ._shared.connecting import changing, connected
+from ._shared.options import LOGS, Loaded, examples, json_option, settings_of, with_settings
+from ._shared.output import json_text, make_table, moment, print_json, print_table, say
+from ._shared.progress import counting_bar
 
 
 @click.group()
@@ -133,11 +132,6 @@ def where(one: OpenRequest) -> str:
     if one.place is Place.PARKED:
         return "parked" if one.until_ms is None else f"parked until {moment(one.until_ms)}"
     return "nowhere"
-
-
-def moment(time_ms: float) -> str:
-    """A moment of the server's clock, in words."""
-    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 @requests.command("show", short_help="Show what is known of a request.")

@@ -6,8 +6,8 @@ from ...router.program import RouterProgram
 from ...service.clock import SystemClock
 from ...service.events import Events
 from ...service.fault_points import find_fault_points
-from .options import Loaded, examples, json_option, settings_of, with_settings
-from .running import run_program
+from ._shared.options import Loaded, examples, json_option, settings_of, with_settings
+from ._shared.running import run_program
 
 
 @click.command()

@@ -6,9 +6,9 @@ import click
 
 from ...service.settings import SETTING_ROWS
 from ..model_limits import LimitInForce, limits_in_force
-from .connecting import connected
-from .options import Loaded, examples, json_option, settings_of, with_settings
-from .output import make_table, print_json, print_table, say
+from ._shared.connecting import connected
+from ._shared.options import Loaded, examples, json_option, settings_of, with_settings
+from ._shared.output import make_table, print_json, print_table, say
 
 
 @click.command()

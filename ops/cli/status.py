@@ -12,9 +12,9 @@ from ...service.lifecycle import StopSignal
 from ...wire.texts import terminal_text
 from ..deployment import Operator
 from ..survey import FleetStatus, ModelStatus, survey
-from .connecting import connected
-from .options import LOGS, Loaded, examples, json_option, with_settings
-from .output import console, make_table, print_json
+from ._shared.connecting import connected
+from ._shared.options import LOGS, Loaded, examples, json_option, with_settings
+from ._shared.output import console, make_table, print_json
 
 _WATCH_S = 1.0
 _MEBIBYTE = 1024 * 1024

@@ -15,10 +15,10 @@ from ...service.settings import OWN_CODE
 from ...wire.keys import ModelKeys
 from ..local_fleet import LocalFleet, ProcessContext
 from ..store_deployment import deploy_missing
-from .connecting import changing
-from .finding import require_own_store, tell_left_out
-from .options import Loaded, examples, json_option, port_option, settings_of, with_settings
-from .output import print_json, say
+from ._shared.connecting import changing
+from ._shared.finding import require_own_store, tell_left_out
+from ._shared.options import Loaded, examples, json_option, port_option, settings_of, with_settings
+from ._shared.output import print_json, say
 
 
 @click.command()

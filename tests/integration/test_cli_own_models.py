@@ -2,10 +2,11 @@
 
 import json
 import socket
-import subprocess
 import sys
 
 import pytest
+from support import commands
+from support.commands import batchfleet
 
 from batchfleet.models.store import Store
 from batchfleet.ops.model_template import class_name_of
@@ -33,11 +34,7 @@ def run(tmp_path, monkeypatch, store_path):
     monkeypatch.setenv("BATCHFLEET_STORE", str(store_path))
 
     def run(*arguments, exit_code=0, stdin=""):
-        done = subprocess.run(
-            [sys.executable, "-m", "batchfleet.ops", *arguments],
-            capture_output=True, text=True, timeout=PATIENCE_S, check=False, input=stdin,
-        )  # fmt: skip
-        assert done.returncode == exit_code, done.stderr
+        done = batchfleet(*arguments, exit_code=exit_code, input=stdin)
         return done.stdout, done.stderr
 
     return run
@@ -57,10 +54,8 @@ def test_a_new_model_works_is_tested_and_can_be_published(run, store_path, tmp_p
     out, _ = run("models", "try", str(folder / "model.py"), "--input", str(folder / "x.json"))
     assert '"HELLO WORLD!"' in out
     assert "lengths 2 4" in out
-    tested = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
-        cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
+    pytest_command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    tested = commands.run(pytest_command, cwd=folder)
     assert "2 passed" in tested.stdout
     published = ("--name", "mine", "--version", "1", "--limit", "max_batch_size=4")
     run("models", "publish", str(folder / "model.py"), *published)

@@ -5,13 +5,13 @@ import json
 import os
 import select
 import subprocess
-import sys
 import termios
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 import psutil
 import pytest
+from support.commands import PROGRAM, batchfleet
 from support.fleet import until
 
 from batchfleet import Client
@@ -41,7 +41,7 @@ class Terminal:
             fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "batchfleet.ops", "dev", str(path), "--json", *arguments],
+            [*PROGRAM, "dev", str(path), "--json", *arguments],
             stdin=slave, stdout=slave, stderr=slave,
             start_new_session=True, preexec_fn=take_terminal,  # noqa: PLW1509 (one system call)
         )  # fmt: skip
@@ -160,11 +160,7 @@ def test_ctrl_c_ends_everything(terminal):
 
 def test_a_file_that_makes_no_model_is_refused_at_once(tmp_path):
     (tmp_path / "empty.py").write_text("")
-    done = subprocess.run(
-        [sys.executable, "-m", "batchfleet.ops", "dev", str(tmp_path / "empty.py")],
-        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1
+    done = batchfleet("dev", tmp_path / "empty.py", exit_code=1)
     assert "no class derived from batchfleet.Model" in done.stderr
 
 

@@ -36,12 +36,7 @@ def folder(tmp_path):
 @pytest.fixture
 def served(fleet):
     """One model on two routers and one worker."""
-    fleet.deploy(draft_of("echo", MODEL))
-    programs = [fleet.start(kind) for kind in ("router", "router", "consumer")]
-    for program in programs:
-        program.wait_until_ready()
-    fleet.wait_served(MODEL)
-    fleet.wait_routed(MODEL)
+    fleet.bring_up(draft_of("echo", MODEL), routers=2)
     check_all_ok([fleet.ask(MODEL)])
     return fleet
 

@@ -3,21 +3,16 @@
 import json
 import os
 import select
-import signal
-import subprocess
-import sys
-from contextlib import contextmanager
 
 import psutil
 import pytest
+from support.commands import batchfleet, staying
 from support.fleet import until
 from support.odd_stores import BAD_MODELS, BAD_VERSIONS, GOOD, make_good
 
 from batchfleet.ops.starting import START_MS
-from batchfleet.service.lifecycle import spawn
 
 PATIENCE_S = 60
-PROGRAM = [sys.executable, "-m", "batchfleet.ops"]
 # A model that loads until a file appears, for longer than `up` once waited.
 SLOW = """\
 import pathlib
@@ -37,20 +32,9 @@ class Slow(batchfleet.Model):
 """
 
 
-@contextmanager
 def running_up(place, *arguments):
     """`up --json` in a folder; what it says on stderr goes to `up.log` there."""
-    with (place / "up.log").open("wb") as log:
-        process = spawn(
-            [*PROGRAM, "up", "--json", *arguments], cwd=place,
-            stdout=subprocess.PIPE, stderr=log,
-        )  # fmt: skip
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=PATIENCE_S)
+    return staying("up", *arguments, log=place / "up.log", cwd=place)
 
 
 def facts_of(process, place, timeout_s=PATIENCE_S):
@@ -67,11 +51,7 @@ def told(place):
 
 
 def command(place, *arguments, exit_code=0):
-    done = subprocess.run(
-        [*PROGRAM, *arguments], cwd=place, capture_output=True, text=True, timeout=PATIENCE_S,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == exit_code, done.stderr
+    done = batchfleet(*arguments, exit_code=exit_code, cwd=place)
     assert "Traceback" not in done.stderr
     return done
 

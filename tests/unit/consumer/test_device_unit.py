@@ -6,8 +6,6 @@ from dataclasses import replace
 import pytest
 from support.loops import Watch
 
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.link.frames import ChannelClosedError
 from batchfleet.consumer.link.protocol import Hello, Load, Ready, Refused, Unload
 from batchfleet.consumer.worker.context import WorkerContext
@@ -15,6 +13,8 @@ from batchfleet.consumer.worker.unit_key import CROWD
 from batchfleet.consumer.worker.worker import Worker
 from batchfleet.service.events import Events
 from batchfleet.service.settings import Settings
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.deployment import Limits, VersionRecord
 
 HELLO = Hello(1, 7, "3")

@@ -94,7 +94,7 @@ def test_a_dead_child_is_told_once_and_started_again_after_its_delay(start):
     assert child.look() == 3
     assert child.pid is None
     assert child.look() is None
-    clock.advance(child.series.delay_ms - 1)
+    clock.advance(child.restart_ms - 1)
     child.look()
     assert child.pid is None
     clock.advance(1)

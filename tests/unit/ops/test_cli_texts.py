@@ -8,11 +8,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from batchfleet.ops.cli import answers
-from batchfleet.ops.cli.answers import describe_outputs, read_inputs, reply_json, result_json
-from batchfleet.ops.cli.failures import explain
-from batchfleet.ops.cli.options import settings_of, split_version
-from batchfleet.ops.cli.requests import option_fields
+from batchfleet.ops.cli._shared import answers
+from batchfleet.ops.cli._shared.answers import (
+    describe_outputs,
+    read_inputs,
+    reply_json,
+    result_json,
+)
+from batchfleet.ops.cli._shared.asking import option_fields
+from batchfleet.ops.cli._shared.failures import explain
+from batchfleet.ops.cli._shared.options import settings_of, split_version
 from batchfleet.ops.cli.status import render
 from batchfleet.ops.survey import FleetStatus, ModelStatus, read_worker
 from batchfleet.producer.result import Result

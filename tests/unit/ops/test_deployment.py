@@ -6,8 +6,6 @@ from support.broker_wire import wired
 from support.script_scenes import contents
 
 from batchfleet.broker import fleet
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.ops.deployment import (
     Operator,
     copy_of_record,
@@ -21,6 +19,8 @@ from batchfleet.ops.deployment import (
     with_changes,
 )
 from batchfleet.ops.model_limits import limits_in_force
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.deployment import Limits, VersionRecord
 from batchfleet.wire.errors import CallerError, ErrorKind, SettingsError
 from batchfleet.wire.keys import ModelKeys

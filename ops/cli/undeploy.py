@@ -1,0 +1,43 @@
+"""`batchfleet undeploy`."""
+
+import click
+
+from ...broker import fleet
+from ...models.store import Store
+from .. import deployment
+from ..store_deployment import remove_copy
+from ._shared.connecting import changing
+from ._shared.following import follow, programs_json, report_following, wait_option
+from ._shared.options import LOGS, Loaded, examples, json_option, with_settings
+from ._shared.output import print_json, say
+
+
+@click.command()
+@click.argument("model")
+@click.option("--force", is_flag=True, help="Even if requests are open; they are forgotten.")
+@wait_option
+@with_settings("redis_url", "namespace", "store", *LOGS)
+@json_option
+@examples(
+    "batchfleet undeploy minilm",
+    "batchfleet undeploy minilm --force",
+)
+def undeploy(loaded: Loaded, *, model: str, force: bool, wait_s: float, as_json: bool) -> None:
+    """Take a model out of service.
+
+    Its streams go away, so that callers learn at once that it is not there; kept replies stay until
+    their time is over. Versions stay in the store. Once the command returns, all routers and
+    workers that are alive have let go of the model; where one has not within --wait, it is named,
+    and the exit code is 1.
+    """
+    with changing(loaded.settings) as operator:
+        workers = operator.executor.run(fleet.living(operator.keys(model)))
+        forgotten = deployment.undeploy(operator, model, forced=force)
+        remove_copy(Store(loaded.settings.store), model)
+        found = follow(operator, model, wait_s, workers)
+    if as_json:
+        left = {"model": model, "forgotten_requests": forgotten}
+        print_json(left | programs_json(found))
+    else:
+        say(f"{model} is out of service; {forgotten} open requests were forgotten")
+    report_following(found, wait_s)
