@@ -17,7 +17,7 @@ from ..router.sweeping import CANCELLED, end_each
 from ..router.view import ModelView
 from ..wire.codec import JSON
 from ..wire.deployment import Deployment
-from ..wire.keys import ModelKeys, Queue, member, read_member
+from ..wire.keys import ModelKeys, Queue, member, read_member, read_queue
 from ..wire.limits import FINISH_ITEMS_MAX
 from ..wire.reply import Envelope
 from ..wire.states import State
@@ -115,7 +115,7 @@ def _parked(executor: Executor, keys: ModelKeys) -> Iterator[OpenRequest]:
         times |= page
     for entry, flat in _entries(executor, keys.parked):
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        queue = keys.read_queue(fields.get(b"queue", b"").decode(errors="replace"))
+        queue = read_queue(keys, fields.get(b"queue", b"").decode(errors="replace"))
         until_ms = times.get(entry.entry_id.decode())
         if queue is not None:
             yield _request(entry, queue, Place.PARKED, until_ms=until_ms)

@@ -13,7 +13,7 @@ from ..broker.requests import Finished, FinishItem
 from ..wire.codec import JSON
 from ..wire.deployment import Deployment
 from ..wire.errors import ErrorBody, ErrorKind
-from ..wire.keys import ModelKeys, read_member
+from ..wire.keys import ModelKeys, read_member, read_queue
 from ..wire.limits import FINISH_ITEMS_MAX, RESEND_WINDOW_MS
 from ..wire.names import is_name_bytes
 from ..wire.reply import Envelope, encode_error, status_of
@@ -22,9 +22,9 @@ from .view import ModelView
 
 _START = "-"
 _PROMOTE_COUNT = 64
-CANCELLED = ErrorBody(ErrorKind.CANCELLED, "the caller took the request back")
-_GONE = ErrorBody(ErrorKind.UNKNOWN_VERSION, "its version was taken out of service meanwhile")
-_OVERDUE = ErrorBody(ErrorKind.DEADLINE_EXCEEDED, "the deadline passed before an answer was ready")
+CANCELLED = ErrorBody(ErrorKind.CANCELLED, "the caller cancelled the request")
+_GONE = ErrorBody(ErrorKind.UNKNOWN_VERSION, "its version was undeployed in the meantime")
+_OVERDUE = ErrorBody(ErrorKind.DEADLINE_EXCEEDED, "the deadline passed before the reply was ready")
 
 
 def sweep_overdue(executor: Executor, view: ModelView, dropped: Callable[[str, int], None]) -> int:
@@ -110,13 +110,13 @@ def is_ours(item: RipeItem, keys: ModelKeys) -> bool:
     """
     if not item.queue:
         return not (item.bell or item.request_id)
-    queue = keys.read_queue(item.queue)
+    queue = read_queue(keys, item.queue)
     return queue is not None and item.bell == keys.bell(queue.version)
 
 
 def has_place(item: RipeItem, keys: ModelKeys, deployment: Deployment) -> bool:
     """Whether the version in whose queue a parked request goes is deployed still."""
-    queue = keys.read_queue(item.queue)
+    queue = read_queue(keys, item.queue)
     return queue is None or queue.version in deployment.versions
 
 
@@ -147,7 +147,7 @@ def _promote_elsewhere(
 def elsewhere(item: RipeItem, keys: ModelKeys, deployment: Deployment) -> RipeItem | None:
     """Another place for a parked request; None where the version that it names is gone."""
     record = deployment.versions.get(item.version or deployment.stable)
-    queue = keys.read_queue(item.queue)
+    queue = read_queue(keys, item.queue)
     if record is None or queue is None:
         return None
     other = keys.queue(record.version, queue.priority, record.bucket_of(queue.edge))

@@ -146,14 +146,6 @@ class ModelKeys:
         """Stream of shared work for one version, priority and length bucket."""
         return f"{self.prefix}q:{version}:{priority}:{bucket}"
 
-    def read_queue(self, stream: str) -> Queue | None:
-        """The inverse of `queue`; None for what is no name of a queue of this model."""
-        try:
-            found = Queue.parse(stream)
-        except ValueError:
-            return None
-        return found if self.queue(*found) == stream else None
-
     def worker_stream(self, worker: str) -> str:
         """Stream of one worker's session work."""
         return f"{self.prefix}w:{worker}"
@@ -189,3 +181,12 @@ class ModelKeys:
     def channel(self, tenant: str, request_id: str) -> str:
         """Sharded channel for notifications about ids with the same first characters."""
         return f"{self.prefix}done:{tenant}:{request_id[:NOTIFY_PREFIX_LENGTH]}"
+
+
+def read_queue(keys: ModelKeys, stream: str) -> Queue | None:
+    """The inverse of `ModelKeys.queue`; None for what is no name of a queue of this model."""
+    try:
+        found = Queue.parse(stream)
+    except ValueError:
+        return None
+    return found if keys.queue(*found) == stream else None

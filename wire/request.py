@@ -113,19 +113,19 @@ def _read_output_names(raw: bytes) -> str:
     text = _text(raw)
     names = text.split(",")
     if len(names) > limits.OUTPUT_NAMES_MAX or not all(is_name(name) for name in names):
-        raise _bad("outputs must be names of outputs with commas between them")
+        raise _bad("outputs must be names of outputs, separated by commas")
     return text
 
 
 def _read_parameters(raw: bytes) -> bytes:
     if len(raw) > limits.PARAMETERS_BYTES_MAX:
-        raise _bad(f"parameters are over {limits.PARAMETERS_BYTES_MAX} bytes")
+        raise _bad(f"parameters have more than {limits.PARAMETERS_BYTES_MAX} bytes")
     return raw
 
 
 def _read_meta(raw: bytes) -> str:
     if len(raw) > limits.META_BYTES_MAX:
-        raise _bad(f"meta is over {limits.META_BYTES_MAX} bytes")
+        raise _bad(f"meta has more than {limits.META_BYTES_MAX} bytes")
     return _text(raw)
 
 
@@ -136,7 +136,7 @@ def _read_traceparent(raw: bytes) -> str | None:
 
 
 def _refuse_cancel(_: bytes) -> None:
-    raise _bad("cancel must be 1 and stand beside an id alone")
+    raise _bad("cancel must be 1, and id the only other field")
 
 
 class Field(NamedTuple):
@@ -157,24 +157,39 @@ class Field(NamedTuple):
 
 _TABLE = (
     Field("v", (str(limits.CONTRACT_VERSION),)),
-    Field("id", _read_name("id"), meaning="An id of your own; a repeated one joins."),
+    Field(
+        "id",
+        _read_name("id"),
+        meaning="Id of the request. If a request has this id, wait for its reply instead.",
+    ),
     Field("inputs", bytes),
     Field("inputs_at", read_reference),
     Field("inputs_bytes", Range(1, limits.INPUTS_BYTES_MAX), is_carried=True),
     Field("content_type", CONTENT_TYPES),
     Field("accept", CONTENT_TYPES, is_carried=True),
-    Field("version", _read_name("version"), True, "A version; the stable one if not given."),
-    Field("parameters", _read_parameters, True, "Parameters for the model."),
-    Field("outputs", _read_output_names, True, "Outputs wanted; all if not given."),
-    Field("priority", PRIORITIES, meaning="Before whom it goes."),
-    Field("truncate", TRUNCATE_POLICIES, True, "Of long texts."),
-    Field("timeout_ms", Range(1, limits.TIMEOUT_MS_MAX), True, "How long it may take."),
-    Field("delay_ms", Range(0, limits.DELAY_MS_MAX), meaning="How long it waits first."),
-    Field("retries", Range(0, limits.RETRIES_MAX), True, "How often it may run again if it fails."),
+    Field("version", _read_name("version"), True, "Version to run; default: the deployed one."),
+    Field("parameters", _read_parameters, True, "Parameters for the model, a JSON object."),
+    Field("outputs", _read_output_names, True, "Return only these outputs."),
+    Field("priority", PRIORITIES, meaning="Queue priority."),
+    Field("truncate", TRUNCATE_POLICIES, True, "Cut texts over max_length (end) or refuse them."),
+    Field(
+        "timeout_ms",
+        Range(1, limits.TIMEOUT_MS_MAX),
+        True,
+        "Time until the deadline; default: the model's timeout_ms.",
+    ),
+    Field(
+        "delay_ms",
+        Range(0, limits.DELAY_MS_MAX),
+        meaning="Wait this long before running; the timeout begins then.",
+    ),
+    Field(
+        "retries", Range(0, limits.RETRIES_MAX), True, "Maximum number of retries after a failure."
+    ),
     Field("result_ttl_ms", Range(1000, limits.RESULT_TTL_MS_MAX), is_carried=True),
     Field("length", Range(1, 10_000_000)),
     Field("rows", Range(1, 10_000_000), is_carried=True),
-    Field("meta", _read_meta, True, "Text that comes back with the answer."),
+    Field("meta", _read_meta, True, "Text that is returned with the reply."),
     Field("traceparent", _read_traceparent, is_carried=True),
     Field("cancel", _refuse_cancel),
 )
@@ -263,7 +278,7 @@ def parse_request(flat: Sequence[bytes], max_request_bytes: int) -> Request:
             field, read = known
             values[field] = read(raw)
         elif name in _RESERVED:
-            raise _bad(f"field {_RESERVED[name]} is reserved and not served yet")
+            raise _bad(f"field {_RESERVED[name]} is reserved and not available yet")
         else:
             unknown.append(name)
     return _assemble(values, unknown, max_request_bytes)
@@ -279,7 +294,7 @@ def _assemble(values: dict[str, Any], unknown: list[bytes], max_request_bytes: i
         raise _bad("field id is missing")
     is_elsewhere = "inputs_at" in values
     if is_elsewhere and "inputs" in values:
-        raise _bad("inputs and inputs_at exclude each other")
+        raise _bad("give either inputs or inputs_at")
     if not values.get("inputs") and not is_elsewhere:
         raise _bad("field inputs is missing or empty")
     size = values.get("inputs_bytes", 0) if is_elsewhere else len(values["inputs"])

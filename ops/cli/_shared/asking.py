@@ -51,8 +51,8 @@ def request_options(command: Command) -> Command:
             "--input",
             "file",
             type=click.File("rb"),
-            help="JSON instead of texts: a text, a list of texts, an object name → array, or a "
-            "list of tensors of the contract; - reads stdin.",
+            help="JSON file with the inputs instead of TEXT: a text, a list of texts, an object "
+            "{name: array}, or a list of tensors (docs/protocol.md); - reads stdin.",
         ),
         *(_option(field) for field in FIELDS.values() if field.meaning),
     )

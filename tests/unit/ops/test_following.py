@@ -160,7 +160,7 @@ def test_one_that_is_silent_keeps_nobody_waiting():
 def test_after_the_time_those_behind_are_named():
     found, waited_ms, _ = waited(state(NEW, OLD, None))
     assert waited_ms >= 1_000
-    with pytest.raises(NotFollowedError, match=r"within 1 s: router r1, router r2\. The record"):
+    with pytest.raises(NotFollowedError, match=r"within 1 s: router r1, router r2\. The change"):
         found.require_followed(1)
 
 

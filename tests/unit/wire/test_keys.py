@@ -2,7 +2,7 @@
 
 import pytest
 
-from batchfleet.wire.keys import PRIORITIES, ModelKeys, Queue, member, read_member
+from batchfleet.wire.keys import PRIORITIES, ModelKeys, Queue, member, read_member, read_queue
 
 KEYS = ModelKeys("bf", "m")
 
@@ -13,8 +13,8 @@ KEYS = ModelKeys("bf", "m")
 def test_the_name_of_a_queue_says_what_it_was_made_of(version, priority, edge):
     wanted = Queue(version, priority, edge)
     stream = KEYS.queue(*wanted)
-    assert Queue.parse(stream) == KEYS.read_queue(stream) == wanted
-    assert ModelKeys("bf", "other").read_queue(stream) is None
+    assert Queue.parse(stream) == read_queue(KEYS, stream) == wanted
+    assert read_queue(ModelKeys("bf", "other"), stream) is None
 
 
 @pytest.mark.parametrize(
@@ -25,12 +25,12 @@ def test_the_name_of_a_queue_says_what_it_was_made_of(version, priority, edge):
 def test_what_is_no_name_of_a_queue(stream):
     with pytest.raises(ValueError):
         Queue.parse(stream)
-    assert KEYS.read_queue(stream) is None
+    assert read_queue(KEYS, stream) is None
 
 
 @pytest.mark.parametrize("stream", ["bf:{m}:q:1:high:016", "bf:{m}:q:1:high:٣", "x:q:1:high:16"])
 def test_a_name_that_no_router_writes_is_no_queue_of_the_model(stream):
-    assert KEYS.read_queue(stream) is None
+    assert read_queue(KEYS, stream) is None
 
 
 def test_a_member_of_due_says_whose_request_it_is():
