@@ -11,15 +11,12 @@ from typing import Any, TypeVar
 
 from ..broker import fleet, listing, requests
 from ..broker.commands import Command
+from ..broker.ending import CANCELLED, bare_envelopes, end_requests
 from ..broker.errors import NoGroupError
 from ..broker.interface import Executor
-from ..router.sweeping import CANCELLED, end_each
-from ..router.view import ModelView
-from ..wire.codec import JSON
 from ..wire.deployment import Deployment
 from ..wire.keys import ModelKeys, member
 from ..wire.limits import FINISH_ITEMS_MAX
-from ..wire.reply import Envelope
 from ..wire.states import State
 from ..wire.work import WorkEntry, parse_work
 
@@ -183,7 +180,7 @@ def _pages(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled:
-    """What became of a wish to cancel. `was_open`: it has been cancelled now.
+    """What became of a request that was to be cancelled. `was_open`: it is cancelled now.
 
     `state` is the one that it is in: `unknown` where nothing is known of such a request.
     """
@@ -196,47 +193,41 @@ class Cancelled:
 
 def cancel(
     executor: Executor,
-    view: ModelView,
+    keys: ModelKeys,
+    deployment: Deployment,
     named: Sequence[tuple[str, str]],
     on_progress: Callable[[int], None] = lambda _: None,
 ) -> list[Cancelled]:
     """Answer `cancelled` to requests, each a tenant and an id, as far as they are open.
 
-    A router's copy of this is `cancel` in an ingress entry; whoever comes first writes the answer.
+    A `cancel` entry makes a router do the same; the first of them writes the answer.
 
     Args:
         executor: a connection.
-        view: the model; record and limits are enough.
+        keys: those of the model.
+        deployment: its deploy record.
         named: the requests.
-        on_progress: is told how many more are done.
+        on_progress: called with the number of further ones that are done.
 
     Raises:
         ServerError: the server failed; cancelling again is harmless.
     """
     outcomes: list[Cancelled] = []
     for at in range(0, len(named), FINISH_ITEMS_MAX):
-        some = named[at : at + FINISH_ITEMS_MAX]
-        outcomes += _cancel_some(executor, view, some)
-        on_progress(len(some))
-    return outcomes
-
-
-def _cancel_some(
-    executor: Executor, view: ModelView, named: Sequence[tuple[str, str]]
-) -> list[Cancelled]:
-    keys = view.keys
-    envelopes = [
-        Envelope(id=request_id, tenant=tenant, accept=JSON, model=keys.model)
-        for tenant, request_id in named
-    ]
-    ended = end_each(executor, view, envelopes, CANCELLED)
-    states = executor.run_all([requests.tombstone(keys, *one) for one in named])
-    return [
-        Cancelled(
-            tenant=tenant,
-            id=request_id,
-            was_open=outcome is requests.Finished.ANSWERED,
-            state=State.UNKNOWN if status is None else State(status),
+        batch = named[at : at + FINISH_ITEMS_MAX]
+        envelopes = bare_envelopes(keys.model, batch)
+        ended = end_requests(executor, keys, deployment, envelopes, CANCELLED)
+        states = executor.run_all(
+            [requests.tombstone(keys, tenant, request_id) for tenant, request_id in batch]
         )
-        for (tenant, request_id), outcome, status in zip(named, ended, states, strict=True)
-    ]
+        outcomes += [
+            Cancelled(
+                tenant=tenant,
+                id=request_id,
+                was_open=outcome is requests.Finished.ANSWERED,
+                state=State.UNKNOWN if status is None else State(status),
+            )
+            for (tenant, request_id), outcome, status in zip(batch, ended, states, strict=True)
+        ]
+        on_progress(len(batch))
+    return outcomes
