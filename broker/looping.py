@@ -29,6 +29,7 @@ from .errors import (
     refused,
 )
 from .interface import COMMAND_TIMEOUT_S, OnAnswer, OnMessage
+from .packing import head_of, pack
 
 T = TypeVar("T")
 
@@ -38,18 +39,6 @@ _IN_FLIGHT_MAX = 10_000
 _WRITE_BYTES = 256 * 1024
 _CLOSE_TIMEOUT_S = 5.0
 _MORE_NEEDED = object()
-
-
-def pack(parts: Sequence[Any]) -> bytes:
-    """A command of texts, bytes and numbers as it goes to the server; `TypeError` for others."""
-    packed: bytes = hiredis.pack_command(tuple(parts))
-    return packed
-
-
-def head_of(packed: bytes) -> list[bytes]:
-    """A packed command and its first argument."""
-    lines = packed.split(b"\r\n", 5)
-    return [lines[at] for at in (2, 4) if at < len(lines)]
 
 
 class _Link(asyncio.Protocol):

@@ -15,15 +15,15 @@ from ..broker import requests
 from ..broker.commands import Command
 from ..broker.errors import DeniedError, UnreachableError, named
 from ..broker.interface import Broker
-from ..broker.looping import head_of
-from ..wire.errors import BatchfleetError, ErrorKind, ProtocolError, RequestError, ServerError
+from ..broker.packing import head_of
+from ..wire.errors import BatchfleetError, ProtocolError, RequestError, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.names import require_name
 from ..wire.numbers import Range
 from ..wire.reply import Reply, decode_reply
 from ..wire.states import State
 from .blobs import may_have_blobs, with_outputs
-from .errors import ClientClosedError, WaitTimeoutError, not_picklable
+from .errors import ClientClosedError, WaitTimeoutError, not_picklable, reply_gone
 from .ingress import Ingress, NotAddedError, PackedRequest, check_added
 from .missing import why_not_added
 from .options import (
@@ -216,7 +216,9 @@ class AsyncClient:
                     # Again and again: another router may read this before it reads the request.
                     send = partial(self._executor.run_packed, packed)
                     if await self._reconnect.retry_once(send, seconds) is None:
-                        raise await self._why_not_added(self._keys_of(known))
+                        raise await why_not_added(
+                            self._executor, self._keys_of(known), self._tenant
+                        )
                     await pauses.pause()
         except TimeoutError as error:
             raise WaitTimeoutError(f"no router cancelled {known.id} in time") from error
@@ -235,8 +237,7 @@ class AsyncClient:
         if raw is not None:
             return await self._hand_over(keys, _decode(raw, known.id))
         if status is not None:
-            text = f"{known.id} finished as {status}; its reply was handed over or has expired"
-            raise RequestError.of(ErrorKind.UNKNOWN_REQUEST, text)
+            raise reply_gone(known.id, status)
         return None
 
     async def status(self, handle: HandleLike) -> State:
@@ -249,12 +250,13 @@ class AsyncClient:
         keys = self._keys_of(known)
         # In the order of a request's life, so that it cannot slip through between two reads.
         start = (known.entry_id or b"+").decode()
-        entries, deadline, status, raw = await self._read(
+        answers = await self._ask_each(
             requests.waiting(keys.ingress(self._tenant), start, 1),
             requests.deadline(keys, self._tenant, known.id),
             requests.tombstone(keys, self._tenant, known.id),
             requests.reply(keys, self._tenant, known.id),
         )
+        entries, deadline, status, raw = map(_checked, answers)
         if status is not None:
             return State(status)
         if deadline is not None:
@@ -367,13 +369,7 @@ class AsyncClient:
             await self._executor.run(
                 requests.forget_blob(entry.keys, self._tenant, entry.request_id)
             )
-        return await self._why_not_added(entry.keys)
-
-    async def _why_not_added(self, keys: ModelKeys) -> RequestError:
-        return await why_not_added(self._executor, keys, self._tenant)
-
-    async def _read(self, *commands: Command[Any]) -> list[Any]:
-        return [_checked(answer) for answer in await self._ask_each(*commands)]
+        return await why_not_added(self._executor, entry.keys, self._tenant)
 
     async def _ask_each(self, *commands: Command[Any]) -> list[Any]:
         answers = await self._executor.run_each(commands)

@@ -20,7 +20,7 @@ from ..wire.codec import is_whole_reply
 from ..wire.errors import ErrorKind, ProtocolError, RequestError, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.reply import Reply, decode_reply
-from .errors import ClientClosedError, WaitTimeoutError
+from .errors import ClientClosedError, WaitTimeoutError, reply_gone
 from .pauses import Pauses
 from .waits import AwaitedId, Channel, Wait
 
@@ -313,8 +313,7 @@ class Waiter:
         if entry.misses == 1:
             self._ask_soon(entry)
             return
-        text = f"{entry.request_id} finished as {status}; its reply was handed over or has expired"
-        self._close(entry, RequestError.of(ErrorKind.UNKNOWN_REQUEST, text))
+        self._close(entry, reply_gone(entry.request_id, status))
 
     def _receive(self, name: str, payload: bytes | None) -> None:
         """A message of the subscription; None = it is confirmed."""
