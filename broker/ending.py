@@ -11,10 +11,11 @@ from ..wire.errors import ErrorBody, ErrorKind
 from ..wire.keys import ModelKeys
 from ..wire.limits import RESEND_WINDOW_MS
 from ..wire.reply import Envelope, encode_error, status_of
+from . import requests
 from .interface import Executor
-from .requests import Finished, FinishItem, finish, split_finish
+from .requests import Finished, FinishItem
 
-CANCELLED = ErrorBody(ErrorKind.CANCELLED, "the caller took the request back")
+CANCELLED = ErrorBody(ErrorKind.CANCELLED, "the caller cancelled the request")
 
 
 def bare_envelopes(model: str, named: Iterable[tuple[str, str]]) -> list[Envelope]:
@@ -55,6 +56,6 @@ def end_requests(
     ]
     return [
         outcome
-        for batch in split_finish(items)
-        for outcome in executor.run(finish(keys, "", batch))
+        for batch in requests.split_finish(items)
+        for outcome in executor.run(requests.finish(keys, "", batch))
     ]
