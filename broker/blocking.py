@@ -9,7 +9,6 @@ import select
 import socket
 from collections.abc import Sequence
 from math import inf
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import hiredis
@@ -39,8 +38,8 @@ _MORE_NEEDED = object()
 class BlockingExecutor:
     """Runs commands one after the other on a connection of its own.
 
-    A broken connection is reported as `UnreachableError` and made anew by the next command. What
-    became of the command is unknown then; every script is safe to repeat.
+    A broken connection is reported as `UnreachableError`; the next command reconnects. The outcome
+    of the command is unknown then; every script is safe to repeat.
     """
 
     def __init__(self, url: str, name: str, timeout_s: float = COMMAND_TIMEOUT_S) -> None:
@@ -48,7 +47,7 @@ class BlockingExecutor:
         self._connection: Any = blocking_connection(url, timeout_s)
         self._name = name
         self._timeout_s = timeout_s
-        self._link: _Link | None = None
+        self._link: _RespSocket | None = None
 
     def run(self, command: Command[T]) -> T:
         """Run one command.
@@ -125,33 +124,28 @@ class BlockingExecutor:
             self.close()
         return [named(raw, parts) for raw, parts in zip(answers, commands, strict=True)]
 
-    def _open(self) -> "_Link":
-        self.close()  # of a link that was cut; the library would keep it
+    def _open(self) -> "_RespSocket":
+        self.close()  # if it was cut, since the library would keep it
         self._connection.connect()
         # The library offers no public way to its socket; the tests pin that this one works.
-        link = _Link(self._connection._sock)  # noqa: SLF001
+        link = _RespSocket(self._connection._sock)  # noqa: SLF001
         link.exchange(hiredis.pack_command(introduction(self._name)), 1)
         self._link = link
         return link
 
     def close(self) -> None:
-        """Close the connection; the executor may be used again and connects anew."""
+        """Close the connection; the next command reconnects."""
         self._link = None
         self._connection.disconnect()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-class _Link:
+class _RespSocket:
     """A live connection after its handshake. It does not own the socket."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -161,10 +155,10 @@ class _Link:
 
     @property
     def was_cut(self) -> bool:
-        """Whether the server has closed it while nobody used it, as its `timeout` says it shall.
+        """Whether the server has closed it while it was idle, as its `timeout` may require.
 
-        Nothing was sent since, so nothing is in doubt: a new one takes its place, and no loss is
-        told. Whatever else comes before a command is sent would be no answer to it either.
+        Nothing was sent since, so no outcome is unknown and no error is raised: the executor
+        reconnects. Any other data that comes before a command is sent is no answer either.
         """
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)

@@ -13,7 +13,7 @@ _REREAD_BYTES_MAX = 4 * 1024 * 1024
 
 
 class Claimed(NamedTuple):
-    """Ids of entries taken over, and where the next look goes on; None once all were looked at."""
+    """Ids of entries taken over, and where to continue; None once all were looked at."""
 
     entry_ids: list[bytes]
     after: str | None

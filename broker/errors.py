@@ -4,14 +4,14 @@ ServerError
 ├── UnreachableError        no connection, or it broke: the outcome is unknown, ask again by id
 ├── OverlongAnswerError     the answer was longer than allowed, and is not read: ask for portions
 ├── RefusedError            the server answered with an error; `code` is its first word
-│   ├── FencedError         the worker is not among the living: start over as another
+│   ├── FencedError         the worker is not a live one: start over as another
 │   ├── StaleRecordError    it was sent by an old deploy record: read that again
 │   ├── NoGroupError        a stream or its group is gone
-│   ├── TransientError      loading, electing, busy: back off and go on
-│   │   └── MovedError      this connection leads to the wrong server: connect anew
-│   ├── UnwritableError     reading goes on, writing does not
+│   ├── TransientError      loading, electing, busy: back off and try again
+│   │   └── MovedError      this connection leads to the wrong server: reconnect
+│   ├── UnwritableError     reads work, writes do not
 │   │   └── OutOfMemoryError  the server is at maxmemory
-│   ├── UnusableKeyError    a key is of a foreign kind: pass it over
+│   ├── UnusableKeyError    a key has the wrong type: pass it over
 │   ├── NoScriptError       the server has forgotten a script: load it
 │   └── DeniedError         wrong password or missing permission: stop
 
@@ -34,9 +34,9 @@ class UnreachableError(ServerError):
 
 
 class OverlongAnswerError(ServerError):
-    """The server did what it was asked to; its answer is too long to be read, and was thrown away.
+    """The command was run, but its answer was too long and is discarded.
 
-    Whoever sets `Command.bytes_max` asks again, for less.
+    Callers that set `Command.bytes_max` ask again, for less.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -53,7 +53,7 @@ class RefusedError(ServerError):
 
 
 class FencedError(RefusedError):
-    """The worker is not among the living any more."""
+    """The worker is not a live one any more."""
 
     remedy = Remedy.START_OVER
 
@@ -77,7 +77,7 @@ class TransientError(RefusedError):
 
 
 class MovedError(TransientError):
-    """What was asked for is served elsewhere: the connection is made anew, by the address."""
+    """What was asked for is served elsewhere: the executor reconnects, by the address."""
 
 
 class UnwritableError(RefusedError):
@@ -91,7 +91,7 @@ class OutOfMemoryError(UnwritableError):
 
 
 class UnusableKeyError(RefusedError):
-    """A key is of a foreign kind, or lies where it must not: a foreign hand or a fault of ours."""
+    """A key has the wrong type or slot: another program wrote it, or it is a bug of ours."""
 
     remedy = Remedy.SET_ASIDE
 

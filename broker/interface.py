@@ -1,4 +1,4 @@
-"""What the programs ask of a broker: three kinds of connections, each of which a value makes.
+"""The interface of a broker: a value that makes three kinds of connections.
 
 Two brokers offer them, held to one suite of tests: `RedisBroker`, a server, and `MemoryBroker`, its
 twin inside one process.
@@ -6,7 +6,6 @@ twin inside one process.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, NoReturn, Protocol, Self, TypeVar
 
 from ..wire.errors import SettingsError
@@ -72,17 +71,12 @@ class Executor(Protocol):
         """
 
     def close(self) -> None:
-        """Close the connection; the executor may be used again and connects anew."""
+        """Close the connection; the next command reconnects."""
 
     def __enter__(self) -> Self:
         """The executor itself; it is closed at the end."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close."""
 
 
@@ -91,7 +85,7 @@ class AsyncExecutor(Protocol):
 
     @property
     def was_reachable(self) -> bool:
-        """Whether there ever was a connection: if so, losing it may well pass."""
+        """Whether there ever was a connection: if so, its loss is probably temporary."""
 
     async def run(self, command: Command[T]) -> T:
         """Run one command.
@@ -110,18 +104,18 @@ class AsyncExecutor(Protocol):
     def post(self, packed: bytes, future: "asyncio.Future[Any]", on_answer: OnAnswer) -> None:
         """Send a packed command without waiting; callers bound how many they send.
 
-        What becomes of the future, `on_answer` decides; it may not send in turn.
+        `on_answer` resolves the future, or does not; it may not send in turn.
 
         Raises:
             UnreachableError: closed.
         """
 
     async def close(self) -> None:
-        """Close the connection and fail what is still in flight. May be called twice."""
+        """Close the connection and fail what is still in flight. May be called again."""
 
 
 class ChannelSubscription(Protocol):
-    """Sharded channels; what arrives is a hint, not the truth."""
+    """Sharded channels; messages may get lost."""
 
     def add(self, channel: str) -> None:
         """Subscribe, now or as soon as there is a connection."""
@@ -133,12 +127,12 @@ class ChannelSubscription(Protocol):
         """Connect, subscribe to all channels and receive until the connection breaks.
 
         Raises:
-            UnreachableError: no connection, or it broke; run again to go on.
+            UnreachableError: no connection, or it broke; run again to reconnect.
             RefusedError: the server does not let us subscribe.
         """
 
     async def close(self) -> None:
-        """Close the connection; `run` ends with `UnreachableError`. May be called twice."""
+        """Close the connection; `run` ends with `UnreachableError`. May be called again."""
 
 
 class Broker(Protocol):
@@ -148,7 +142,7 @@ class Broker(Protocol):
         """A connection for one thread.
 
         Args:
-            name: shown to whoever looks at the server's connections.
+            name: shown by `CLIENT LIST`.
             timeout_s: how long one answer may take, time spent blocked in the server included.
         """
 

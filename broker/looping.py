@@ -2,7 +2,7 @@
 
 The client library makes the connection (address, TLS, credentials); after its handshake a protocol
 of ours takes the transport over, because going through the library's streams costs several times
-the CPU of a whole request: answers go straight from the parser to the futures of their callers.
+the CPU of a request: answers go straight from the parser to the futures of their callers.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _CLOSE_TIMEOUT_S = 5.0
 _MORE_NEEDED = object()
 
 
-class _Link(asyncio.Protocol):
+class _RespProtocol(asyncio.Protocol):
     """A live connection after its handshake. Owned by an executor or a subscription.
 
     `on_answer` gets each answer in order; an error of the server is a `RefusedError`. `on_lost`
@@ -121,7 +121,7 @@ class _Link(asyncio.Protocol):
         self._on_lost(UnreachableError(f"no answer from the server: {reason}"))
 
 
-async def _open_link(connection: redis.asyncio.Connection, link: _Link, name: str) -> None:
+async def _open_link(connection: redis.asyncio.Connection, link: _RespProtocol, name: str) -> None:
     try:
         # It does not notice the loss of a transport that was taken over.
         await connection.disconnect(nowait=True)
@@ -134,7 +134,7 @@ async def _open_link(connection: redis.asyncio.Connection, link: _Link, name: st
     link.take_over(connection)
 
 
-async def _close_link(connection: redis.asyncio.Connection, link: _Link | None) -> None:
+async def _close_link(connection: redis.asyncio.Connection, link: _RespProtocol | None) -> None:
     if link is not None:
         link.break_off(UnreachableError("closed by its owner"))
         async with asyncio.timeout(_CLOSE_TIMEOUT_S):
@@ -153,7 +153,7 @@ def _checked(raw: Any) -> Any:
     return raw
 
 
-def _tell(callers: Iterable[_Caller], error: ServerError) -> None:
+def _fail(callers: Iterable[_Caller], error: ServerError) -> None:
     for future, on_answer in callers:
         on_answer(future, error)
 
@@ -162,7 +162,7 @@ class LoopingExecutor:
     """Runs commands of many tasks on one connection. Belongs to the event loop that uses it.
 
     A broken connection fails the commands in flight with `UnreachableError`; the next command
-    connects anew. A server that leaves commands unanswered for `timeout_s` counts as broken.
+    reconnects. A server that leaves commands unanswered for `timeout_s` counts as broken.
     """
 
     def __init__(self, url: str, name: str, timeout_s: float = COMMAND_TIMEOUT_S) -> None:
@@ -172,7 +172,7 @@ class LoopingExecutor:
         self._outbox: deque[tuple[bytes, _Caller]] = deque()
         self._in_flight: deque[_Caller] = deque()
         self._room = asyncio.Semaphore(_IN_FLIGHT_MAX)
-        self._link: _Link | None = None
+        self._link: _RespProtocol | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._is_flush_due = False
         self._watchdog: asyncio.TimerHandle | None = None
@@ -184,7 +184,7 @@ class LoopingExecutor:
 
     @property
     def was_reachable(self) -> bool:
-        """Whether there ever was a connection: if so, losing it may well pass."""
+        """Whether there ever was a connection: if so, its loss is probably temporary."""
         return self._was_reachable
 
     async def run(self, command: Command[T]) -> T:
@@ -274,12 +274,12 @@ class LoopingExecutor:
         return b"".join(parts)
 
     async def _connect(self) -> None:
-        link = _Link(self._on_answer, self._on_lost)
+        link = _RespProtocol(self._on_answer, self._on_lost)
         try:
             await _open_link(self._connection, link, self._name)
         except ServerError as error:
             self._connecting = None
-            _tell((caller for _, caller in self._outbox), error)
+            _fail((caller for _, caller in self._outbox), error)
             self._outbox.clear()
             return
         self._link, self._connecting = link, None
@@ -295,7 +295,7 @@ class LoopingExecutor:
 
     def _on_lost(self, error: UnreachableError) -> None:
         self._link = None
-        _tell(self._in_flight, error)
+        _fail(self._in_flight, error)
         self._in_flight.clear()
         if self._outbox and not self._is_flush_due:
             self._is_flush_due = True
@@ -316,7 +316,7 @@ class LoopingExecutor:
             self._watch()
 
     async def close(self) -> None:
-        """Close the connection and fail what is still in flight. May be called twice."""
+        """Close the connection and fail what is still in flight. May be called again."""
         self._is_closed = True
         if self._watchdog is not None:
             self._watchdog.cancel()
@@ -324,14 +324,14 @@ class LoopingExecutor:
             self._connecting.cancel()
             await asyncio.gather(self._connecting, return_exceptions=True)
         callers = [*self._in_flight, *(caller for _, caller in self._outbox)]
-        _tell(callers, UnreachableError("the executor was closed"))
+        _fail(callers, UnreachableError("the executor was closed"))
         self._in_flight.clear()
         self._outbox.clear()
         await _close_link(self._connection, self._link)
 
 
 class Subscription:
-    """Sharded channels on a connection of their own; what arrives is a hint, not the truth.
+    """Sharded channels on a connection of their own; messages may get lost.
 
     `on_message(channel, payload)` is called for each message, and with None as payload each time
     that the server has confirmed a channel, after a reconnect again: from then on, nothing is
@@ -343,7 +343,7 @@ class Subscription:
         self._name = name
         self._on_message = on_message
         self._channels: set[str] = set()
-        self._link: _Link | None = None
+        self._link: _RespProtocol | None = None
         self._end: asyncio.Future[None] | None = None
 
     def add(self, channel: str) -> None:
@@ -362,11 +362,11 @@ class Subscription:
         """Connect, subscribe to all channels and receive until the connection breaks.
 
         Raises:
-            UnreachableError: no connection, or it broke; run again to go on.
+            UnreachableError: no connection, or it broke; run again to reconnect.
             RefusedError: the server does not let us subscribe.
         """
         self._end = asyncio.get_running_loop().create_future()
-        link = _Link(self._on_answer, self._on_lost)
+        link = _RespProtocol(self._on_answer, self._on_lost)
         await _open_link(self._connection, link, self._name)
         self._link = link
         try:
@@ -399,5 +399,5 @@ class Subscription:
             self._end.set_exception(error)
 
     async def close(self) -> None:
-        """Close the connection; `run` ends with `UnreachableError`. May be called twice."""
+        """Close the connection; `run` ends with `UnreachableError`. May be called again."""
         await _close_link(self._connection, self._link)

@@ -1,4 +1,4 @@
-"""Commands on the way of a request: submit, read ingress, accept, take, finish, look up."""
+"""Commands on requests: submit, read ingress, accept, take, finish, look up."""
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
@@ -183,7 +183,7 @@ def accept(
     Returns the number of open requests and one outcome per item.
 
     Raises (when run):
-        StaleRecordError: the record is another by now; nothing has happened.
+        StaleRecordError: the record has changed; nothing was done.
     """
     queues: dict[str, int] = {}
     script_keys: list[Part] = [
@@ -243,8 +243,8 @@ def take(
     deploy record by which the worker takes.
 
     Raises (when run):
-        FencedError: the worker is not among the living.
-        StaleRecordError: the deploy record is another by now; nothing was taken.
+        FencedError: the worker is not a live one.
+        StaleRecordError: the deploy record has changed; nothing was taken.
     """
     script_keys = [keys.workers, keys.due, keys.bell(record.version), keys.deploy, *streams]
     args = (worker, room, TAKE_BYTES_MAX, weight_max(record), *stamp)
@@ -264,7 +264,7 @@ def reread_work(stream: str, worker: str, after: str, count: int) -> Command[lis
 
 
 def drop_work(stream: str, entry_ids: Sequence[bytes]) -> list[Command[Any]]:
-    """End work entries that no router wrote, so that they are nobody's any more."""
+    """End work entries that no router wrote."""
     acknowledge = plain(as_is, "XACK", stream, WORK_GROUP, *entry_ids)
     return [acknowledge, plain(as_is, "XDEL", stream, *entry_ids)]
 
@@ -287,7 +287,7 @@ def recover(
     """Take over entries that a lost worker had taken from one stream, in their place.
 
     Raises (when run):
-        FencedError: the worker is not among the living.
+        FencedError: the worker is not a live one.
         StaleRecordError: the deploy record is another than that of `stamp`; nothing was taken.
     """
     script_keys = [keys.workers, keys.due, keys.lost, keys.worker(gone), stream, keys.deploy]

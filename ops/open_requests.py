@@ -1,7 +1,7 @@
-"""The open requests of a model: where each lies, and taking them back.
+"""The open requests of a model: their places, and cancelling them.
 
-A list is read in several steps while the fleet goes on: a request that moves meanwhile may be shown
-where it was, or nowhere.
+A list is read in several steps while the fleet is running: a request that moves meanwhile may be
+shown where it was, or nowhere.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ _MEMBERS_PAGE = 1000
 
 
 class Place(Enum):
-    """Where an open request may lie."""
+    """Where an open request may be."""
 
     WAITING = "waiting"  # in a queue
     TAKEN = "taken"  # in a worker's hands
@@ -41,12 +41,12 @@ class OpenRequest:
     Attributes:
         tenant, id: which one.
         deadline_ms: server time by which it is answered.
-        place: where it lies.
+        place: where it is.
         version, queue: version that will run it; priority and bucket, as `high:32`.
         worker: who has taken it; else empty.
         since_ms: server time at which it came there.
         until_ms: server time at which a parked one is moved to its queue.
-        attempt: runs, the one that goes on or comes next included.
+        attempt: runs, the present or next one included.
         retries: how often it may still run again after it fails.
     """
 
@@ -101,8 +101,8 @@ def _members(executor: Executor, keys: ModelKeys) -> Iterator[tuple[str, float]]
 
 def _closed(executor: Executor, keys: ModelKeys, members: Sequence[str]) -> Iterator[str]:
     for at in range(0, len(members), _MEMBERS_PAGE):
-        some = members[at : at + _MEMBERS_PAGE]
-        yield from executor.run(requests.closed_among(keys, some))
+        page = members[at : at + _MEMBERS_PAGE]
+        yield from executor.run(requests.closed_among(keys, page))
 
 
 def _parked(executor: Executor, keys: ModelKeys) -> Iterator[OpenRequest]:
@@ -156,15 +156,17 @@ def _entries(executor: Executor, stream: str) -> Iterator[tuple[WorkEntry, list[
         try:
             yield parse_work(stream, entry_id, flat or ()), flat or []
         except ValueError:
-            continue  # a foreign hand's; it belongs to no request
+            continue  # no router wrote it; it belongs to no request
 
 
 def _holders(executor: Executor, stream: str) -> dict[bytes, listing.Taken]:
     try:
         taken = _pages(
-            executor, lambda start: listing.taken(stream, start, _PAGE), lambda one: one.entry_id
+            executor,
+            lambda start: listing.taken(stream, start, _PAGE),
+            lambda entry: entry.entry_id,
         )
-        return {one.entry_id: one for one in taken}
+        return {entry.entry_id: entry for entry in taken}
     except NoGroupError:
         return {}  # the stream was just removed
 

@@ -1,6 +1,6 @@
 """The asyncio client: everything that a caller can do, with one connection and one subscription.
 
-`producer/client.py` is a blocking face on it; there is no second copy of the logic.
+`producer/client.py` runs it in a thread for blocking callers.
 """
 
 import asyncio
@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from functools import lru_cache, partial
-from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, Unpack, overload
 
 from ..broker import requests
@@ -51,7 +50,7 @@ _AHEAD = 4
 
 
 class AsyncClient:
-    """Sends requests to a fleet and hands over its answers.
+    """Sends requests to a fleet and returns its answers.
 
     Belongs to the event loop that first uses it. Any number of tasks may share it: all their
     requests go through one connection, all their answers come through one subscription.
@@ -135,7 +134,7 @@ class AsyncClient:
         Raises:
             RequestError: what the reply carries; or `unknown_request`: it is finished, but its
                 reply was handed over already or has expired.
-            WaitTimeoutError: no answer in time; the request goes on.
+            WaitTimeoutError: no answer in time; the request stays open.
             ServerError: the server refused, or cannot be reached.
             ClientClosedError: closed.
         """
@@ -182,7 +181,7 @@ class AsyncClient:
             self._waiter.forget(wait)
 
     def _abandon(self, model: str, request_id: str) -> None:
-        """Take back a request that nobody waits for any more, so that it does not run in vain."""
+        """Cancel a request that nobody waits for any more, so that it does not run in vain."""
         with suppress(ServerError):  # then it runs in vain
             self._executor.post(
                 self._ingress(model).pack_cancel(request_id),
@@ -191,11 +190,11 @@ class AsyncClient:
             )
 
     async def cancel(self, handle: HandleLike, timeout_s: float = 5.0) -> State:
-        """Take a request back; its callers get the error `cancelled`.
+        """Cancel a request; its callers get the error `cancelled`.
 
-        Returns the state in which it is then: `cancelled`, or what was first. A batch that runs
-        already goes on to its end, but answers nobody. An id that nobody knows stays `unknown`, and
-        may be submitted later.
+        Returns its state afterwards: `cancelled`, or the one in which it had finished before. A
+        batch that is running is not stopped, but its answer is dropped. An unknown id stays
+        `unknown`, and may be submitted later.
 
         Args:
             handle: of `submit`, or (model, id).
@@ -213,7 +212,7 @@ class AsyncClient:
         try:
             async with asyncio.timeout(seconds):
                 while (state := await self.status(known)) in _OPEN_STATES:
-                    # Again and again: another router may read this before it reads the request.
+                    # Repeatedly: another router may read this before one reads the request.
                     send = partial(self._executor.run_packed, packed)
                     if await self._reconnect.retry_once(send, seconds) is None:
                         raise await why_not_added(
@@ -243,8 +242,8 @@ class AsyncClient:
     async def status(self, handle: HandleLike) -> State:
         """Where a request stands; takes nothing.
 
-        A request that no router has looked at yet is `submitted` to whom has its handle, and
-        `unknown` to others.
+        A request that no router has read yet is `submitted` where the handle came from `submit`,
+        and `unknown` where it is (model, id).
         """
         known = as_handle(handle)
         keys = self._keys_of(known)
@@ -299,8 +298,8 @@ class AsyncClient:
     ) -> AsyncIterator[Result | BatchfleetError]:
         """Infer each of many inputs, `concurrency` at a time; answers come in input order.
 
-        `many_inputs` is read as the work goes on, so it may be endless. An error ends the whole,
-        and what is still running is not waited for; with `return_errors` it is yielded in place.
+        `many_inputs` is read as answers come in, so it may be endless. An error ends the iteration
+        and cancels what is still running; with `return_errors` it is yielded in its place.
         """
         if "id" in fields:
             raise TypeError("one id cannot stand for many requests")
@@ -335,7 +334,7 @@ class AsyncClient:
         return self._ingress(handle.model).keys
 
     def _ingress(self, model: str) -> Ingress:
-        # Asked first: what is no text may not even have a place in a cache.
+        # Checked first: what is no text may not be hashable, as a key of the cache must be.
         return self._ingresses(model if type(model) is str else require_name("model", model))
 
     def _open_ingress(self, model: str) -> Ingress:
@@ -389,7 +388,7 @@ class AsyncClient:
         return Result(reply)
 
     async def close(self) -> None:
-        """End what waits with `ClientClosedError` and disconnect. May be called twice."""
+        """End all waits with `ClientClosedError` and disconnect. May be called again."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -401,12 +400,7 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 

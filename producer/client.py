@@ -1,4 +1,4 @@
-"""The blocking client: the asyncio client in a thread of its own, and calls into it.
+"""The blocking client: runs the asyncio client in a thread of its own.
 
 After a fork the child gets an event loop, a thread and connections of its own; those of the parent
 are never touched there, since closing them would act on what both processes share.
@@ -11,7 +11,6 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, TypeVar, Unpack, overload
 
 from ..broker.interface import Broker
@@ -98,7 +97,7 @@ class _Core:
             await asyncio.wait(calls, timeout=_STOP_TIMEOUT_S)
 
     def stop(self) -> None:
-        """Close the client and end the thread. May be called twice, and from any thread."""
+        """Close the client and end the thread. Any thread may call it, more than once."""
         with self._lock:
             self._is_stopped = True
             thread = self._thread
@@ -111,7 +110,7 @@ class _Core:
 
 
 def _close_cores(cores: dict[int, _Core]) -> None:
-    """End this process's core; one inherited by a fork is the parent's, so it is leaked whole.
+    """End this process's core; one inherited by a fork belongs to the parent and is leaked.
 
     Its destruction would unregister and close what the parent is using.
     """
@@ -123,9 +122,9 @@ def _close_cores(cores: dict[int, _Core]) -> None:
 
 
 class Client:
-    """Sends requests to a fleet and hands over its answers; each call waits.
+    """Sends requests to a fleet and returns its answers; each call waits.
 
-    Any number of threads may share it: their requests travel together. It works in a process
+    Any number of threads may share it: their requests share its connection. It works in a process
     forked from one that used it. Arguments and errors are those of `AsyncClient`.
     """
 
@@ -190,7 +189,7 @@ class Client:
 
         Raises:
             RequestError: what the reply carries, or what is wrong with the request.
-            WaitTimeoutError: no answer in time; the request goes on.
+            WaitTimeoutError: no answer in time; the request stays open.
             ServerError: the server refused, or cannot be reached.
             ClientClosedError: closed.
             TypeError: there is no such option.
@@ -265,18 +264,13 @@ class Client:
                 core.run(_end(answers))
 
     def close(self) -> None:
-        """End what waits with `ClientClosedError` and disconnect. May be called twice."""
+        """End all waits with `ClientClosedError` and disconnect. May be called again."""
         self._finalizer()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

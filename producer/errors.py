@@ -1,10 +1,10 @@
-"""What a client raises by itself; what a reply carries is in `wire/errors.py`.
+"""Errors that a client raises by itself; those that a reply carries are in `wire/errors.py`.
 
     BatchfleetError
-    ├── WaitTimeoutError      no answer within the caller's own patience; the request goes on
+    ├── WaitTimeoutError      no answer within the caller's own time-out
     └── ClientClosedError     the client was closed, before or during the call
 
-Neither ends the request: it goes on in the fleet.
+Neither ends the request: it stays open in the fleet.
 """
 
 from ..broker.errors import OutOfMemoryError, UnwritableError
@@ -17,12 +17,12 @@ _UNWRITABLE_RETRY_MS = 1000
 class WaitTimeoutError(BatchfleetError):
     """No answer came within the time that the caller wanted to wait.
 
-    The request goes on in the fleet: ask again by `result`, `poll` or `status`.
+    The request stays open: ask again by `result`, `poll` or `status`.
     """
 
 
 class ClientClosedError(BatchfleetError):
-    """The client was closed; requests that it had submitted go on in the fleet."""
+    """The client was closed; requests that it had submitted stay open in the fleet."""
 
 
 def unknown_model(keys: ModelKeys, tenant: str) -> RequestError:
@@ -43,14 +43,14 @@ def reply_gone(request_id: str, status: str) -> RequestError:
 
 
 def unwritable(error: UnwritableError) -> RequestError:
-    """What a router would answer, were the server able to take its words."""
+    """What a router would answer if the server could store its reply."""
     is_full = isinstance(error, OutOfMemoryError)
     kind = ErrorKind.BUSY if is_full else ErrorKind.UNAVAILABLE
     return RequestError.of(kind, str(error), retry_after_ms=_UNWRITABLE_RETRY_MS)
 
 
 def not_picklable(client: object) -> TypeError:
-    """The error of a client that somebody wants to send to another process, or to copy."""
+    """The error of pickling or copying a client."""
     return TypeError(
         f"{type(client).__name__} holds connections of this process: it cannot be pickled or "
         "copied; make one in each process, or hand over its arguments"

@@ -1,4 +1,4 @@
-"""What a caller says about a request, and the request entry that is made of it."""
+"""The options of a request, and the request entry that is made of them."""
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +44,7 @@ class OptionFields(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a caller may say about a request. None = what the deployment says.
+    """The options of a request. None = what the deployment says.
 
     Attributes:
         id: the caller's own id, a name. A repeated one joins the request that has it already and
@@ -52,7 +52,7 @@ class Options:
         version: the version to run; None = the stable one.
         parameters: for the model.
         outputs: names of the outputs wanted; None = all.
-        priority: before or after whom it is served.
+        priority: `high` is served before `normal`, `normal` before `low`.
         timeout_ms: how long the fleet may take, retries included.
         delay_ms: how long the request waits first; its time-out begins after that.
         retries: how often it runs again where the model fails on it, with growing pauses.
@@ -115,7 +115,7 @@ class Options:
 
     @property
     def patience_s(self) -> float:
-        """How long a caller waits who names no time of its own."""
+        """How long a caller waits that gives no `timeout_s`."""
         return patience_s(self.whole_ms)
 
     @property
@@ -223,9 +223,9 @@ NO_OPTIONS = Options()
 
 
 class RequestIds:
-    """Ids of one client. All start alike, so that one channel per model tells of all replies.
+    """Draws the ids of one client. All have one prefix, so that they share one channel per model.
 
-    Like the client it belongs to one event loop: a fork would repeat what was drawn before it.
+    Like the client it belongs to one event loop: a fork would repeat ids drawn before it.
     """
 
     def __init__(self, token_hex: Callable[[int], str] = secrets.token_hex) -> None:
@@ -234,7 +234,7 @@ class RequestIds:
         self._endings: list[str] = []
 
     def new(self) -> str:
-        """An id that nobody else has."""
+        """A new id."""
         if not self._endings:
             # Many at a time, since each draw is a call of the system.
             digits = self._token_hex(_DRAWN_IDS * _ENDING_CHARACTERS // 2)

@@ -1,4 +1,4 @@
-"""What a caller gets: a handle for a submitted request, a result for an answered one."""
+"""What a caller gets: a handle of a submitted request, the result of an answered one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ class Result:
 
     @property
     def tenant(self) -> str:
-        """For whom it was asked."""
+        """The tenant of the request."""
         return self._reply.tenant
 
     @property

@@ -22,11 +22,11 @@ from .view import read_model
 _ACCEPT_BYTES = 4 * 1024 * 1024
 _STALE_TRIES = 3
 _INTERNAL = ErrorBody(ErrorKind.INTERNAL, "the router failed on this request", retry_after_ms=1000)
-_TOO_LARGE = ErrorBody(ErrorKind.TOO_LARGE, f"the entry is over {ENTRY_BYTES_MAX} bytes")
+_TOO_LARGE = ErrorBody(ErrorKind.TOO_LARGE, f"the entry has more than {ENTRY_BYTES_MAX} bytes")
 _REFUSALS = {
     Accepted.BUSY: (ErrorKind.BUSY, "the backlog is full"),
     Accepted.LATE: (ErrorKind.DEADLINE_EXCEEDED, "the deadline had passed before it was accepted"),
-    Accepted.CLOCK: (ErrorKind.BAD_REQUEST, "the entry id lies ahead of the server's clock"),
+    Accepted.CLOCK: (ErrorKind.BAD_REQUEST, "the entry id is ahead of the server's clock"),
 }
 
 
@@ -71,7 +71,7 @@ class Admitter:
     def _handle_apart(self, tenant: str, entries: Sequence[Entry], error: Exception) -> bool:
         """One of these entries, the first of them if it is alone, has made us fail.
 
-        What of them was finished is so for good: accepting twice does no harm.
+        Those that were finished before are not accepted again: `accept` is idempotent.
         """
         if len(entries) > 1:
             return all(self.handle(tenant, [entry]) for entry in entries)

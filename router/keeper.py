@@ -21,7 +21,7 @@ from .shared import SharedState
 from .sweeping import answer_abandoned, promote_ripe, remove_buckets, sweep_overdue
 from .view import FleetView, ModelView, UnservedWatch, read_view
 
-# Looks at the fleet that lie further apart than so many, and a slow look, were interrupted.
+# Two looks at the fleet that are further apart than this were interrupted.
 _CONTACT_REFRESHES = 2
 _SLOW_LOOK_MS = 1_000
 # Whatever the server has lost, the keeper restores, and all other loops wait for that.
@@ -129,7 +129,7 @@ class Keeper:
         for name in set(view.faults) - set(self._view.faults):
             events.emit("model.record_unreadable", model=name, reason=view.faults[name])
         for name in set(view.foreign) - set(self._view.foreign):
-            reason = f"{view.foreign[name]} is of a foreign kind"
+            reason = f"{view.foreign[name]} has the wrong type"
             events.emit("stream.unusable", model=name, reason=reason)
         for name, model in view.models.items():
             before, found = self._view.models.get(name), model.deployment

@@ -133,7 +133,7 @@ class Pump:
                     self._hand_on(stream, entries, is_too_large=is_too_large)
 
     def claim(self, idle_ms: int) -> int:
-        """Take over what routers that are gone have left; accepting twice does no harm."""
+        """Take over what dead routers have left; `accept` is idempotent."""
         claimed = 0
         if len(self._usable) < len(self._tenant_of):
             self._probe()

@@ -59,7 +59,7 @@ class SharedState:
             self.events.emit("router.entry_failed", model=model, kind=kind, reason=reason)
 
     def report_ahead(self, model: str, tenant: str, entry_id: bytes) -> None:
-        """The id of an entry lies ahead of the server's clock; reported once a minute."""
+        """The id of an entry is ahead of the server's clock; reported once a minute."""
         self._ahead.summary()  # after a minute it is reported again
         if self._ahead.admit(f"{model} {tenant}"):
             self.events.emit(

@@ -29,7 +29,7 @@ _OVERDUE = ErrorBody(ErrorKind.DEADLINE_EXCEEDED, "the deadline passed before an
 def sweep_overdue(executor: Executor, view: ModelView, dropped: Callable[[str, int], None]) -> int:
     """Answer the requests of a model that are past their deadline; returns how many.
 
-    What a foreign hand has put among them is dropped, and `dropped` told of it.
+    Members that are no requests are dropped, and reported to `dropped` by kind and count.
     """
     keys = view.keys
     answered = 0
@@ -79,7 +79,7 @@ def _envelopes(keys: ModelKeys, entries: Iterable[requests.Entry]) -> list[Envel
 def promote_ripe(executor: Executor, view: ModelView, dropped: Callable[[str, int], None]) -> int:
     """Move parked requests whose time has come to their queues; returns how many were moved.
 
-    What a foreign hand has parked is dropped, and `dropped` told its kind and how many there were.
+    Entries that no router or worker parked are dropped, and reported to `dropped`.
     """
     moved = 0
     while True:
@@ -117,7 +117,7 @@ def is_ours(item: RipeItem, keys: ModelKeys) -> bool:
 
 
 def has_place(item: RipeItem, keys: ModelKeys, deployment: Deployment) -> bool:
-    """Whether the version in whose queue a parked request goes is deployed still."""
+    """Whether the version whose queue a parked request would enter is still deployed."""
     place = place_of(keys, item.queue)
     return place is None or place[0] in deployment.versions
 

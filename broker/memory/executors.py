@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
 import hiredis
@@ -91,12 +90,7 @@ class MemoryExecutor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
