@@ -9,7 +9,7 @@ from random import Random
 
 import orjson
 
-from ..broker import fleet
+from ..broker import membership
 from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor
 from ..broker.redis_broker import RedisBroker
 from ..broker.rights import WORKER, require_rights
@@ -341,7 +341,7 @@ class Keeper:
         self._worker.stop_taking()
         namespace = self._context.settings.namespace
         bells = [
-            fleet.ring_worker(ModelKeys(namespace, model), self._worker.name)
+            membership.ring(ModelKeys(namespace, model), self._worker.name)
             for model in self._intakes
         ]
         try:

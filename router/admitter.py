@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, groupby
 
-from ..broker import requests
+from ..broker import ingress, requests
 from ..broker.ending import CANCELLED, bare_envelopes, end_requests
 from ..broker.errors import StaleRecordError
 from ..broker.interface import Executor
@@ -214,7 +214,7 @@ class Admitter:
 
     def _drop(self, tenant: str, entry_ids: Sequence[bytes]) -> None:
         stream = self._keys.ingress(tenant)
-        self._executor.run_all(requests.drop_ingress(stream, entry_ids))
+        self._executor.run_all(ingress.drop(stream, entry_ids))
 
     def _refuse_all(self, tenant: str, entries: Sequence[Entry], situation: Situation) -> bool:
         what, retry_after_ms = "the model is being redeployed", situation.retry_after_ms

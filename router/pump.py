@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from ..broker import claiming, fleet, requests
+from ..broker import ingress
 from ..broker.errors import NoGroupError, OverlongAnswerError, UnusableKeyError
 from ..broker.interface import Executor
 from ..broker.requests import Entry
@@ -84,7 +84,7 @@ class Pump:
             ServerError: none can.
         """
         streams = list(self._tenant_of)
-        probes = [claiming.probe_ingress(stream, self._router) for stream in streams]
+        probes = [ingress.probe(stream, self._router) for stream in streams]
         answers = self._reader.run_each(probes)
         faults = [answer for answer in answers if isinstance(answer, ServerError)]
         self._usable = [
@@ -102,11 +102,11 @@ class Pump:
         burst behind. Where bursts are usual, a second look takes the rest of it along.
         """
         wanted = self._read_count()
-        news = requests.read_ingress(streams, self._router, wanted, BLOCK_MS)
+        news = ingress.read(streams, self._router, wanted, BLOCK_MS)
         entries: list[tuple[str, list[Entry]]] = self._reader.run(news)
         count = _count(entries)
         if count == 1 and self._burst > _BURST_MIN:
-            rest = requests.read_ingress(streams, self._router, wanted, 0)
+            rest = ingress.read(streams, self._router, wanted, 0)
             behind = self._reader.run(rest)
             entries += behind
             count = _count(entries)
@@ -122,10 +122,10 @@ class Pump:
 
     def _handle_pending(self, streams: Sequence[str]) -> None:
         for stream in streams:
-            self._reader.run(claiming.probe_ingress(stream, self._router))
+            self._reader.run(ingress.probe(stream, self._router))
             after = "0"
             while pending := self._reader.run(
-                claiming.reread_ingress(stream, self._router, after, _READ_COUNT)
+                ingress.reread(stream, self._router, after, _READ_COUNT)
             ):
                 after = pending[-1].entry_id.decode()
                 for is_too_large, group in groupby(pending, lambda entry: entry.is_too_large):
@@ -142,7 +142,7 @@ class Pump:
             after: str | None = "0-0"
             taken = False
             while after is not None:
-                command = claiming.claim_ingress(stream, self._router, idle_ms, _READ_COUNT, after)
+                command = ingress.claim(stream, self._router, idle_ms, _READ_COUNT, after)
                 entry_ids, after = self._reader.run(command)
                 claimed += len(entry_ids)
                 taken = taken or bool(entry_ids)
@@ -154,7 +154,7 @@ class Pump:
         """Have the server forget routers that have been gone for long."""
         for stream in self._usable:
             tenant = self._tenant_of[stream]
-            self._reader.run(fleet.prune_routers(self._keys, tenant, _FORGET_ROUTER_MS))
+            self._reader.run(ingress.prune_readers(self._keys, tenant, _FORGET_ROUTER_MS))
 
     def _handle(self, streams: list[tuple[str, list[Entry]]]) -> int:
         for stream, entries in streams:

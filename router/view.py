@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ..broker import fleet, requests
+from ..broker import fleet, membership, requests
 from ..broker.errors import UnusableKeyError
 from ..broker.interface import Executor
 from ..service.steps import Steps
@@ -154,7 +154,7 @@ def read_model(executor: Executor, keys: ModelKeys, known: ModelView | None = No
         [
             fleet.deploy_hash(keys),
             fleet.tenants(keys),
-            fleet.living(keys),
+            membership.living(keys),
             requests.open_requests(keys),
         ]
     )
@@ -204,7 +204,7 @@ def _foreign(answers: Sequence[object]) -> list[bool]:
 
 def _served(executor: Executor, keys: ModelKeys, workers: Sequence[str]) -> frozenset[str]:
     """The versions that live workers serve; one whose announcement cannot be read serves none."""
-    announced = executor.run_each([fleet.announcement(keys, worker) for worker in workers])
+    announced = executor.run_each([membership.announcement(keys, worker) for worker in workers])
     return frozenset(
         version
         for fields, is_foreign in zip(announced, _foreign(announced), strict=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from ..broker import fleet
+from ..broker import fleet, membership
 from ..broker.memory.executors import MemoryBroker
 from ..broker.memory.server import MemoryServer
 from ..consumer.device.loading import VersionFiles
@@ -254,8 +254,8 @@ class _SmallFleet:
     def _state(self) -> Mapping[str, str]:
         """What the worker announces of the model; empty before it has said anything."""
         with self._broker.connect("testing") as executor:
-            for worker in executor.run(fleet.living(self._keys)):
-                announced = executor.run(fleet.announcement(self._keys, worker))
+            for worker in executor.run(membership.living(self._keys)):
+                announced = executor.run(membership.announcement(self._keys, worker))
                 lanes: Mapping[str, Mapping[str, str]] = orjson.loads(announced.get("lanes", "{}"))
                 return lanes.get(VERSION, {})
         return {}

@@ -5,7 +5,7 @@ from functools import partial
 
 import click
 
-from ...broker import fleet
+from ...broker import membership
 from ...models.store import Store
 from ...service.clock import SystemClock
 from ...service.lifecycle import StopSignal
@@ -156,7 +156,7 @@ def undeploy(loaded: Loaded, *, model: str, force: bool, wait_s: float, as_json:
     and the exit code is 1.
     """
     with changing(loaded.settings) as operator:
-        workers = operator.executor.run(fleet.living(operator.keys(model)))
+        workers = operator.executor.run(membership.living(operator.keys(model)))
         forgotten = deployment.undeploy(operator, model, forced=force)
         remove_copy(Store(loaded.settings.store), model)
         found = follow(operator, model, wait_s, workers)

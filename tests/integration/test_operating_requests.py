@@ -6,7 +6,7 @@ from time import monotonic
 import pytest
 from support.fleet import check_all_ok, draft_of, limits, running_fleet, until
 
-from batchfleet.broker import fleet as commands
+from batchfleet.broker import ingress
 from batchfleet.models.drafting import PublishOptions, draft_of_file
 from batchfleet.ops import dead_letters, deployment, open_requests
 from batchfleet.ops.deployment import require_deployment
@@ -319,7 +319,7 @@ def test_a_router_that_is_gone_is_forgotten_by_another(fleet, model):
 
     def forgotten():
         # One that reads comes by once a second.
-        fleet.executor.run(commands.prune_routers(keys, "default", 2500))
+        fleet.executor.run(ingress.prune_readers(keys, "default", 2500))
         known = fleet.server.xinfo_consumers(keys.ingress("default"), "router")
         return b"gone" not in {one["name"] for one in known} and known
 

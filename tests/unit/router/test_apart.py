@@ -6,7 +6,7 @@ import pytest
 from support.broker_wire import RECORD, TENANT, wired
 from support.loops import Lines, Watch
 
-from batchfleet.broker import fleet, requests
+from batchfleet.broker import fleet, ingress
 from batchfleet.broker.errors import refused
 from batchfleet.broker.memory.executors import MemoryBroker
 from batchfleet.broker.memory.server import MemoryServer
@@ -241,7 +241,7 @@ def added(wire, *named):
     for request_id, *fields in named:
         given = fields or ["inputs", json.dumps({"text": ["x"]})]
         wire.ask("XADD", wire.ingress, "*", "id", request_id, *given)
-    ((_, entries),) = wire.run(requests.read_ingress([wire.ingress], "r", 100, 0))
+    ((_, entries),) = wire.run(ingress.read([wire.ingress], "r", 100, 0))
     return entries
 
 
@@ -290,7 +290,7 @@ def test_wherever_it_fails_nobody_gets_two_answers(wire, where):
 def test_an_entry_without_an_id_that_makes_the_router_fail_is_ended(wire, bad):
     admitter, failed = admitter_of(wire)
     wire.ask("XADD", wire.ingress, "*", "what", "bad", "inputs", "x")
-    ((_, entries),) = wire.run(requests.read_ingress([wire.ingress], "r", 100, 0))
+    ((_, entries),) = wire.run(ingress.read([wire.ingress], "r", 100, 0))
     admitter.handle(TENANT, entries)
     assert wire.ingress_left() == (0, 0)
     assert len(failed) == 1

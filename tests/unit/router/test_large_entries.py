@@ -3,7 +3,7 @@
 import pytest
 from support.broker_wire import TENANT, wired
 
-from batchfleet.broker import claiming, fleet, listing, requests
+from batchfleet.broker import fleet, ingress, listing
 from batchfleet.broker.errors import OverlongAnswerError
 from batchfleet.broker.memory.executors import MemoryBroker
 from batchfleet.broker.memory.server import MemoryServer
@@ -57,9 +57,9 @@ def test_a_burst_of_large_entries_is_read_in_portions(wire):
     for name in names:
         add(wire, "id", name, "inputs", bytes(3 * MB))
     with pytest.raises(OverlongAnswerError):
-        wire.run(requests.read_ingress([wire.ingress], "router-1", 100, 0))
+        wire.run(ingress.read([wire.ingress], "router-1", 100, 0))
     portions, after = [], "0"
-    while found := wire.run(claiming.reread_ingress(wire.ingress, "router-1", after, 100)):
+    while found := wire.run(ingress.reread(wire.ingress, "router-1", after, 100)):
         portions.append(len(found))
         after = found[-1].entry_id.decode()
     assert portions == [1] * len(names)
@@ -91,7 +91,7 @@ def test_an_overlong_read_is_no_fault_and_is_followed_by_another(wire):
 def test_what_is_claimed_is_measured_as_well(wire):
     """X3: a router that died of it does not hand it on."""
     add(wire, "id", "large", "inputs", LARGE)
-    wire.run(requests.read_ingress([wire.ingress], "r-gone", 100, 0))
+    wire.run(ingress.read([wire.ingress], "r-gone", 100, 0))
     assert pump_of(wire, Told(wire)).claim(0) == 1
     assert error_of(wire, "large") == "too_large"
     assert wire.ingress_left() == (0, 0)
@@ -108,7 +108,7 @@ def test_what_is_claimed_is_measured_as_well(wire):
 def test_one_that_nobody_can_be_answered_for_is_told_as_too_large(wire, fields):
     """X3."""
     add(wire, *fields)
-    wire.run(requests.read_ingress([wire.ingress], "r-gone", 100, 0))
+    wire.run(ingress.read([wire.ingress], "r-gone", 100, 0))
     shared = Told(wire)
     pump_of(wire, shared).claim(0)
     assert shared.told == [("too_large", 1)]
@@ -118,7 +118,7 @@ def test_one_that_nobody_can_be_answered_for_is_told_as_too_large(wire, fields):
 def test_it_waits_where_the_deploy_record_is_not_there(wire):
     """X3."""
     add(wire, "id", "large", "inputs", LARGE)
-    wire.run(requests.read_ingress([wire.ingress], "r-gone", 100, 0))
+    wire.run(ingress.read([wire.ingress], "r-gone", 100, 0))
     shared = Told(wire)
     shared.situations = {}
     pump = pump_of(wire, shared)

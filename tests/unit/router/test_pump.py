@@ -6,7 +6,7 @@ import pytest
 from support.broker_wire import INPUTS, RECORD, TENANT, wired
 from support.loops import Lines
 
-from batchfleet.broker import claiming, fleet, requests
+from batchfleet.broker import fleet, ingress
 from batchfleet.broker.memory.executors import MemoryBroker
 from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.router.admission import Situation
@@ -50,7 +50,7 @@ def test_what_a_dead_router_had_read_is_found_behind_what_is_fresh(wire, clock):
     for at in range(2_600):
         wire.enter(f"r{at}")
     clock.advance(IDLE_MS)
-    fresh = wire.run(claiming.claim_ingress(wire.ingress, "r-alive", 0, 2_590)).entry_ids
+    fresh = wire.run(ingress.claim(wire.ingress, "r-alive", 0, 2_590)).entry_ids
     left = [entry for entry, _ in wire.ask("XRANGE", wire.ingress, "-", "+")][len(fresh) :]
     step = Handled()
     pump = Pump(wire.executor, step, wire.keys, "r-heir", [TENANT])
@@ -93,7 +93,7 @@ def listed(wire):
 
 
 def entries_of(wire):
-    pending = wire.run(claiming.reread_ingress(wire.ingress, "router-1", "0", 100))
+    pending = wire.run(ingress.reread(wire.ingress, "router-1", "0", 100))
     return [(entry.entry_id, entry.fields) for entry in pending]
 
 
@@ -153,7 +153,7 @@ def test_what_was_refused_once_is_not_accepted_by_the_next_record(listed):
     configure(listed, **{"set:backlog": b"1"})
     listed.open("full", backlog=1)
     listed.ask("XADD", listed.ingress, "*", "id", "no", "inputs", "x", "version", "2")
-    listed.run(requests.read_ingress([listed.ingress], "router-1", 100, 0))
+    listed.run(ingress.read([listed.ingress], "router-1", 100, 0))
     listed.enter("busy")
     shared = Shared(listed)
     changes = []

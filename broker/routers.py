@@ -17,18 +17,18 @@ from .commands import Command, as_is, plain
 _NAMES_TTL_MS = 3_600_000
 
 
-def announce_router(namespace: str, router: str, announcement: bytes, ttl_ms: int) -> Command[Any]:
+def announce(namespace: str, router: str, announcement: bytes, ttl_ms: int) -> Command[Any]:
     """Write a router's announcement; it expires after `ttl_ms` unless it is renewed."""
     return plain(as_is, "SET", router_key(namespace, router), announcement, "PX", ttl_ms)
 
 
-def renew_router(namespace: str, router: str, ttl_ms: int) -> list[Command[int]]:
+def renew(namespace: str, router: str, ttl_ms: int) -> list[Command[int]]:
     """Renew a router's announcement; the first answer is its length in bytes, 0 if it is gone."""
     key = router_key(namespace, router)
     return [plain(int, "STRLEN", key), plain(int, "PEXPIRE", key, ttl_ms)]
 
 
-def enlist_router(namespace: str, router: str) -> list[Command[int]]:
+def enlist(namespace: str, router: str) -> list[Command[int]]:
     """Add a router to the set of names."""
     key = routers_key(namespace)
     return [plain(int, "SADD", key, router), plain(int, "PEXPIRE", key, _NAMES_TTL_MS)]
@@ -39,7 +39,7 @@ def forget_names(namespace: str) -> Command[int]:
     return plain(int, "UNLINK", routers_key(namespace))
 
 
-def withdraw_router(namespace: str, router: str) -> list[Command[int]]:
+def withdraw(namespace: str, router: str) -> list[Command[int]]:
     """Remove a router that stops."""
     return [
         plain(int, "SREM", routers_key(namespace), router),
@@ -47,7 +47,7 @@ def withdraw_router(namespace: str, router: str) -> list[Command[int]]:
     ]
 
 
-def router_names(namespace: str) -> Command[list[str]]:
+def names(namespace: str) -> Command[list[str]]:
     """Names of all routers of the last hour, live or not."""
     return plain(_read_names, "SMEMBERS", routers_key(namespace))
 
@@ -57,7 +57,7 @@ def _read_names(raw: Sequence[bytes]) -> list[str]:
     return [name for name in sorted(item.decode(errors="replace") for item in raw) if is_name(name)]
 
 
-def router_stamps(namespace: str, router: str) -> Command[Mapping[str, Stamp] | None]:
+def stamps(namespace: str, router: str) -> Command[Mapping[str, Stamp] | None]:
     """The deploy record of each model that a router follows; None where it is not live."""
     read = lambda raw: None if raw is None else read_router_announcement(raw)  # noqa: E731 - a reader
     return plain(read, "GET", router_key(namespace, router))
