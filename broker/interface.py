@@ -1,7 +1,7 @@
 """The interface of a broker: a value that makes three kinds of connections.
 
 Two brokers offer them, held to one suite of tests: `RedisBroker`, a server, and `MemoryBroker`, its
-twin inside one process.
+twin inside one process (`testing/twin/`).
 """
 
 import asyncio

@@ -1,10 +1,10 @@
-"""Errors that a client raises by itself; those that a reply carries are in `wire/errors.py`.
+"""Errors that a client raises itself; errors in replies are in `wire/errors.py`.
 
     BatchfleetError
-    ├── WaitTimeoutError      no answer within the caller's own time-out
+    ├── WaitTimeoutError      no reply within the time that the caller waits
     └── ClientClosedError     the client was closed, before or during the call
 
-Neither ends the request: it stays open in the fleet.
+Neither ends the request: it is still open in the fleet.
 """
 
 from ..broker.errors import OutOfMemoryError, UnwritableError
@@ -15,14 +15,14 @@ _UNWRITABLE_RETRY_MS = 1000
 
 
 class WaitTimeoutError(BatchfleetError):
-    """No answer came within the time that the caller wanted to wait.
+    """No reply came within the time that the caller waited.
 
-    The request stays open: ask again by `result`, `poll` or `status`.
+    The request is still open: use `result`, `poll` or `status` with the same id.
     """
 
 
 class ClientClosedError(BatchfleetError):
-    """The client was closed; requests that it had submitted stay open in the fleet."""
+    """The client was closed; requests that it had submitted are still open."""
 
 
 def unknown_model(keys: ModelKeys, tenant: str) -> RequestError:
@@ -38,12 +38,12 @@ def reply_gone(request_id: str, status: str) -> RequestError:
     """The error of a request that is finished, but whose reply is not there any more."""
     return RequestError.of(
         ErrorKind.UNKNOWN_REQUEST,
-        f"{request_id} finished as {status}; its reply was handed over or has expired",
+        f"{request_id} finished as {status}; its reply was already taken or has expired",
     )
 
 
 def unwritable(error: UnwritableError) -> RequestError:
-    """What a router would answer if the server could store its reply."""
+    """The error that a router would reply with if the server accepted writes."""
     is_full = isinstance(error, OutOfMemoryError)
     kind = ErrorKind.BUSY if is_full else ErrorKind.UNAVAILABLE
     return RequestError.of(kind, str(error), retry_after_ms=_UNWRITABLE_RETRY_MS)
@@ -53,5 +53,5 @@ def not_picklable(client: object) -> TypeError:
     """The error of pickling or copying a client."""
     return TypeError(
         f"{type(client).__name__} holds connections of this process: it cannot be pickled or "
-        "copied; make one in each process, or hand over its arguments"
+        "copied; create one in each process, or pass on its arguments"
     )

@@ -49,16 +49,6 @@ class Batch:
     rows: tuple[WaitingRow, ...]
     release: str
 
-    @property
-    def longest(self) -> int:
-        """Length that all rows are padded to."""
-        return max(row.length for row in self.rows)
-
-    @property
-    def tokens(self) -> int:
-        """Real tokens."""
-        return sum(row.length for row in self.rows)
-
 
 def level_of(priority: str) -> int:
     """0 for the highest priority."""

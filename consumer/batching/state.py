@@ -10,6 +10,7 @@ from enum import Enum
 from math import inf
 from typing import NamedTuple
 
+from ...broker.requests import weight_max
 from ...wire.deployment import VersionRecord
 from ...wire.references import BLOB
 from ...wire.work import WorkEntry
@@ -141,9 +142,7 @@ class Lane:
 
         A large request counts for half a batch at most: it must not keep others out.
         """
-        weight = held.rows
-        if weight > 1:
-            weight = min(weight, max(1, self.record.limits.max_batch_size // 2))
+        weight = min(held.rows, weight_max(self.record))
         self.held_rows += weight - held.weight
         held.weight = weight
 

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from ...broker.commands import Command
 from ...broker.interface import Executor
+from ...service.back_off import HEALTHY_MS, BackOff, Restarts
 from ...wire.deployment import VersionRecord
 from ...wire.errors import ErrorBody, ErrorKind, ProtocolError
 from ...wire.keys import ModelKeys
@@ -28,8 +29,7 @@ from .finisher import Settler
 from .lane_news import LaneNews
 from .unit_key import UnitKey
 
-_DEVICE_BACK_OFF_S = (0.1, 10.0)
-_HEALTHY_MS = 60_000
+_BACK_OFF = BackOff(first_s=0.1, longest_s=10.0)
 _IDLE_S = 1.0
 _LOOK_MS = 1000.0
 # A process that is ending closes its connection a moment before it is gone.
@@ -87,7 +87,7 @@ class DeviceUnit:
         self._loop = worker.context.watchdog.watch(key.loop_name, JOIN_S)
         self._started_ms = 0.0  # when the device process was started; of the device thread
         self._look_ms = 0.0  # when to look next at what it has started; of the device thread
-        self._back_off_s = _DEVICE_BACK_OFF_S[0]  # of the device thread
+        self._restarts = Restarts(_BACK_OFF)  # of the device thread
         self._thread = worker.context.make_thread("device", self, worker.fail)
 
     def start(self) -> None:
@@ -211,24 +211,18 @@ class DeviceUnit:
                 self._count_stillborn(self.core.unloaded_lanes(), str(error))
                 news = LaneNews(self.core.lanes)
             news.tell(self._context.events)
-            return self._back_off()
+            return self._restarts.next_s(ran_ms=0.0)
         self._started_ms = self._worker.now_ms()
         device = self._context.settings.device
         self._context.events.emit("device.started", pid=link.pid, device=device)
         self._come_up(link)
         return 0.0
 
-    def _back_off(self) -> float:
-        pause_s = self._back_off_s
-        self._back_off_s = min(2 * pause_s, _DEVICE_BACK_OFF_S[1])
-        return pause_s
-
     def _mourn(self, link: Link, why: str) -> float:
         """Lose a device process; returns how long to wait before the next one, in seconds."""
         had_culprit = self._lose(link, why)
-        if had_culprit or self._worker.now_ms() - self._started_ms > _HEALTHY_MS:
-            self._back_off_s = _DEVICE_BACK_OFF_S[0]
-        return self._back_off()
+        ran_ms = self._worker.now_ms() - self._started_ms
+        return self._restarts.next_s(HEALTHY_MS if had_culprit else ran_ms)
 
     def _come_up(self, link: Link) -> None:
         with self._lock:
@@ -284,7 +278,7 @@ class DeviceUnit:
         self._stillborn += 1
         if self._stillborn >= _STILLBORN_MAX:
             for lane in lanes:
-                lane.refusal = f"its device process does not come up: {reason}"
+                lane.refusal = f"its device process does not start: {reason}"
         return False
 
     def _serve(self, link: Link) -> bool:

@@ -7,8 +7,6 @@ from support.broker_wire import INPUTS, RECORD, TENANT, wired
 from support.loops import Lines
 
 from batchfleet.broker import fleet, ingress
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.router.admission import Situation
 from batchfleet.router.admitter import Admitter
 from batchfleet.router.pump import Pump
@@ -17,6 +15,8 @@ from batchfleet.router.view import read_model
 from batchfleet.service.clock import ManualClock
 from batchfleet.service.events import Events
 from batchfleet.service.fault_points import FaultPoints
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.reply import decode_reply
 
 IDLE_MS = 3_000

@@ -8,8 +8,6 @@ from support.broker_wire import BUCKETS, RECORD, TENANT, wired
 from batchfleet.broker import fleet
 from batchfleet.broker.ending import CANCELLED, bare_envelopes, end_requests
 from batchfleet.broker.later import RipeItem
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.broker.requests import Finished
 from batchfleet.router.sweeping import (
     answer_abandoned,
@@ -19,6 +17,8 @@ from batchfleet.router.sweeping import (
     sweep_overdue,
 )
 from batchfleet.router.view import ModelView
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.deployment import Deployment, Limits, VersionRecord
 from batchfleet.wire.keys import ModelKeys
 from batchfleet.wire.limits import RESEND_WINDOW_MS
