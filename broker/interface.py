@@ -10,6 +10,7 @@ from typing import Any, NoReturn, Protocol, Self, TypeVar
 
 from ..wire.errors import SettingsError
 from .commands import Command
+from .errors import checked
 
 T = TypeVar("T")
 
@@ -45,7 +46,7 @@ OnAnswer = Callable[["asyncio.Future[Any]", Any], None]
 
 
 class Executor(Protocol):
-    """Runs commands one after the other; belongs to one thread."""
+    """Runs commands one after the other; belongs to one thread. Implementations inherit from it."""
 
     def run(self, command: Command[T]) -> T:
         """Run one command.
@@ -53,6 +54,8 @@ class Executor(Protocol):
         Raises:
             UnreachableError: no answer.
             RefusedError: the server answered with an error.
+            OverlongAnswerError: the answer is over the command's `bytes_max`.
+            SettingsError: the command may wait in the server for longer than the connection does.
         """
 
     def run_each(self, commands: Sequence[Command[Any]]) -> list[Any]:
@@ -69,15 +72,16 @@ class Executor(Protocol):
             UnreachableError: no answer.
             RefusedError: the first error, after all commands have been tried.
         """
+        return [checked(answer) for answer in self.run_each(commands)]
 
     def close(self) -> None:
         """Close the connection; the next command reconnects."""
 
     def __enter__(self) -> Self:
-        """The executor itself; it is closed at the end."""
+        return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
+        self.close()
 
 
 class AsyncExecutor(Protocol):

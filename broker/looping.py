@@ -24,11 +24,12 @@ from .errors import (
     NoScriptError,
     RefusedError,
     UnreachableError,
+    checked,
     named,
     raise_translated,
     refused,
 )
-from .interface import COMMAND_TIMEOUT_S, OnAnswer, OnMessage
+from .interface import COMMAND_TIMEOUT_S, AsyncExecutor, ChannelSubscription, OnAnswer, OnMessage
 from .packing import head_of, pack
 
 T = TypeVar("T")
@@ -147,18 +148,12 @@ def _resolve(future: asyncio.Future[Any], raw: Any) -> None:
         future.set_result(raw)
 
 
-def _checked(raw: Any) -> Any:
-    if isinstance(raw, ServerError):
-        raise raw
-    return raw
-
-
 def _fail(callers: Iterable[_Caller], error: ServerError) -> None:
     for future, on_answer in callers:
         on_answer(future, error)
 
 
-class LoopingExecutor:
+class LoopingExecutor(AsyncExecutor):
     """Runs commands of many tasks on one connection. Belongs to the event loop that uses it.
 
     A broken connection fails the commands in flight with `UnreachableError`; the next command
@@ -188,29 +183,24 @@ class LoopingExecutor:
         return self._was_reachable
 
     async def run(self, command: Command[T]) -> T:
-        """Run one command.
-
-        Raises:
-            UnreachableError: no answer.
-            RefusedError: the server answered with an error.
-        """
+        """Run one command; see `AsyncExecutor`."""
         packed, script = pack(command.parts), command.script
         async with self._room:
             raw = await self._send(packed)
             if script is not None and isinstance(raw, NoScriptError):
                 load = ("SCRIPT", "LOAD", script.source)
-                _checked(named(await self._send(pack(load)), load))
+                checked(named(await self._send(pack(load)), load))
                 raw = await self._send(packed)
-        return command.read(_checked(named(raw, command.parts)))
+        return command.read(checked(named(raw, command.parts)))
 
     async def run_packed(self, packed: bytes) -> Any:
-        """Run a packed command that is not a script; returns the raw answer. Errors as of `run`."""
+        """Run a packed command; see `AsyncExecutor`."""
         async with self._room:
             raw = await self._send(packed)
-            return _checked(named(raw, head_of(packed)) if isinstance(raw, DeniedError) else raw)
+            return checked(named(raw, head_of(packed)) if isinstance(raw, DeniedError) else raw)
 
     async def run_each(self, commands: Sequence[Command[Any]]) -> list[Any]:
-        """Run plain commands in one round trip; a `ServerError` stands where one failed."""
+        """Run plain commands in one round trip; see `AsyncExecutor`."""
         assert all(command.script is None for command in commands)
         futures = [self._send(pack(command.parts)) for command in commands]
         raws = await asyncio.gather(*futures)
@@ -225,13 +215,9 @@ class LoopingExecutor:
         return future
 
     def post(self, packed: bytes, future: asyncio.Future[Any], on_answer: OnAnswer) -> None:
-        """Send a packed command without waiting; callers bound how many they send.
+        """Send a packed command without waiting; see `AsyncExecutor`.
 
-        It is dropped where the future is done before it is written. What becomes of the future,
-        `on_answer` decides; it may not send in turn.
-
-        Raises:
-            UnreachableError: closed.
+        It is dropped where the future is done before it is written.
         """
         if self._is_closed:
             raise UnreachableError("the executor was closed")
@@ -330,7 +316,7 @@ class LoopingExecutor:
         await _close_link(self._connection, self._link)
 
 
-class Subscription:
+class Subscription(ChannelSubscription):
     """Sharded channels on a connection of their own; messages may get lost.
 
     `on_message(channel, payload)` is called for each message, and with None as payload each time
@@ -359,12 +345,7 @@ class Subscription:
             self._send("SUNSUBSCRIBE", channel)
 
     async def run(self) -> NoReturn:
-        """Connect, subscribe to all channels and receive until the connection breaks.
-
-        Raises:
-            UnreachableError: no connection, or it broke; run again to reconnect.
-            RefusedError: the server does not let us subscribe.
-        """
+        """Receive until the connection breaks; see `ChannelSubscription`."""
         self._end = asyncio.get_running_loop().create_future()
         link = _RespProtocol(self._on_answer, self._on_lost)
         await _open_link(self._connection, link, self._name)

@@ -51,11 +51,11 @@ class AcceptItem(NamedTuple):
     entry_id: bytes
     tenant: str
     request_id: str
-    timeout_ms: int
-    queue: str
-    bell: str
-    fields: Sequence[bytes]
-    inputs: bytes
+    timeout_ms: int = 0
+    queue: str = ""
+    bell: str = ""
+    fields: Sequence[bytes] = ()
+    inputs: bytes = b""
     refusal: bytes = b""
     inputs_at: str = ""
     delay_ms: int = 0

@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn, Self, Unpack, overload
 
 from ..broker import requests
 from ..broker.commands import Command
-from ..broker.errors import DeniedError, UnreachableError, named
+from ..broker.errors import DeniedError, UnreachableError, checked, named
 from ..broker.interface import Broker
 from ..broker.packing import head_of
 from ..wire.errors import BatchfleetError, ProtocolError, RequestError, ServerError
@@ -233,7 +233,7 @@ class AsyncClient:
             requests.reply(keys, self._tenant, known.id),
         )
         # As the waiter does: without a right to the tombstone, a reply that is gone is not noticed.
-        status, raw = None if isinstance(status, DeniedError) else _checked(status), _checked(raw)
+        status, raw = None if isinstance(status, DeniedError) else checked(status), checked(raw)
         if raw is not None:
             return await self._hand_over(keys, _decode(raw, known.id))
         if status is not None:
@@ -256,7 +256,7 @@ class AsyncClient:
             requests.tombstone(keys, self._tenant, known.id),
             requests.reply(keys, self._tenant, known.id),
         )
-        entries, deadline, status, raw = map(_checked, answers)
+        entries, deadline, status, raw = map(checked, answers)
         if status is not None:
             return State(status)
         if deadline is not None:
@@ -403,12 +403,6 @@ class AsyncClient:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-def _checked(answer: Any) -> Any:
-    if isinstance(answer, ServerError):
-        raise answer
-    return answer
 
 
 def _decode(raw: bytes, request_id: str) -> Reply:

@@ -52,17 +52,8 @@ def admit(
 
 def refuse(entry_id: bytes, envelope: Envelope, error: ErrorBody) -> AcceptItem:
     """The item that writes a refusal."""
-    return AcceptItem(
-        entry_id=entry_id,
-        tenant=envelope.tenant,
-        request_id=envelope.id,
-        timeout_ms=0,
-        queue="",
-        bell="",
-        fields=(),
-        inputs=b"",
-        refusal=encode_error(envelope, error),
-    )
+    refusal = encode_error(envelope, error)
+    return AcceptItem(entry_id, envelope.tenant, envelope.id, refusal=refusal)
 
 
 def envelope_of(request_id: str, tenant: str, model: str, flat: Sequence[bytes]) -> Envelope:
