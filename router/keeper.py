@@ -1,6 +1,6 @@
 """The keeper of a router: follows the fleet, answers overdue requests, moves delayed ones."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from secrets import token_hex
 
@@ -137,26 +137,21 @@ class Keeper:
                 events.emit("model.deployed", model=name, version=found.stable, epoch=found.epoch)
 
     def _sweep(self) -> None:
-        executor, dropped = self._executor, self._shared.report_dropped
-        self._for_each_model("promote", lambda model: promote_ripe(executor, model, dropped))
-        self._for_each_model("sweep", self._sweep_overdue)
-        for name, model in self._view.aside.items():
+        models = self._view.models
+        for name, model in models.items():
+            self._steps.run("promote", name, partial(self._promote, model))
+        for name, model in {**models, **self._view.aside}.items():
             self._steps.run("sweep", name, partial(self._sweep_overdue, model))
+
+    def _promote(self, model: ModelView) -> None:
+        try:
+            promote_ripe(self._executor, model, self._shared.report_dropped)
+        except StaleRecordError:
+            self._shared.look_soon.set()
 
     def _sweep_overdue(self, model: ModelView) -> None:
         self._shared.faults.reach("router.before_sweep")
         sweep_overdue(self._executor, model, self._shared.report_dropped)
-
-    def _for_each_model(self, step: str, action: Callable[[ModelView], object]) -> None:
-        """Do something for every model; an error with one does not affect the others."""
-        for name, model in self._view.models.items():
-            self._steps.run(step, name, partial(self._act, action, model))
-
-    def _act(self, action: Callable[[ModelView], object], model: ModelView) -> None:
-        try:
-            action(model)
-        except StaleRecordError:
-            self._shared.look_soon.set()
 
     def _remove_buckets(self) -> None:
         for name, model in self._view.models.items():
