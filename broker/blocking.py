@@ -46,7 +46,7 @@ class BlockingExecutor(Executor):
         self._connection: Any = blocking_connection(url, timeout_s)
         self._name = name
         self._timeout_s = timeout_s
-        self._link: _RespSocket | None = None
+        self._link: _BlockingLink | None = None
 
     def run(self, command: Command[T]) -> T:
         """Run one command; see `Executor`."""
@@ -99,11 +99,11 @@ class BlockingExecutor(Executor):
             self.close()
         return [named(raw, parts) for raw, parts in zip(answers, commands, strict=True)]
 
-    def _open(self) -> "_RespSocket":
+    def _open(self) -> "_BlockingLink":
         self.close()  # if it was cut, since the library would keep it
         self._connection.connect()
         # The library offers no public way to its socket; the tests pin that this one works.
-        link = _RespSocket(self._connection._sock)  # noqa: SLF001
+        link = _BlockingLink(self._connection._sock)  # noqa: SLF001
         link.exchange(hiredis.pack_command(introduction(self._name)), 1)
         self._link = link
         return link
@@ -114,7 +114,7 @@ class BlockingExecutor(Executor):
         self._connection.disconnect()
 
 
-class _RespSocket:
+class _BlockingLink:
     """A live connection after its handshake. It does not own the socket."""
 
     def __init__(self, sock: socket.socket) -> None:

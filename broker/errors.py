@@ -159,17 +159,6 @@ _CODE_OF_CLASS: tuple[tuple[type[redis.RedisError], str], ...] = (
 )
 
 
-def checked(answer: Any) -> Any:
-    """The answer itself.
-
-    Raises:
-        ServerError: it is an error.
-    """
-    if isinstance(answer, ServerError):
-        raise answer
-    return answer
-
-
 def raise_translated(error: BaseException) -> NoReturn:
     """Raise the batchfleet error for one of the client library's, or `error` itself."""
     translated = translate(error)

@@ -55,7 +55,7 @@ def _read_claimed(raw: Sequence[Any]) -> Claimed:
     return Claimed(raw[1], None if after == "0-0" else after)
 
 
-class Pending(NamedTuple):
+class PendingEntry(NamedTuple):
     """An entry that a router has read and not ended.
 
     `fields` is None where it was deleted. Where `is_too_large`, it holds only what is small in the
@@ -67,7 +67,7 @@ class Pending(NamedTuple):
     is_too_large: bool
 
 
-def reread(stream: str, router: str, after: str, count: int) -> Command[list[Pending]]:
+def reread(stream: str, router: str, after: str, count: int) -> Command[list[PendingEntry]]:
     """Entries after id `after` that this router has read before and not ended.
 
     At most `count` and a few megabytes of them, but one at least where there is one.
@@ -79,8 +79,8 @@ def reread(stream: str, router: str, after: str, count: int) -> Command[list[Pen
     return call("reread", [stream], args, _read_pending)
 
 
-def _read_pending(raw: Any) -> list[Pending]:
-    return [Pending(entry_id, fields, is_cut == 1) for entry_id, fields, is_cut in raw]
+def _read_pending(raw: Any) -> list[PendingEntry]:
+    return [PendingEntry(entry_id, fields, is_cut == 1) for entry_id, fields, is_cut in raw]
 
 
 def probe(stream: str, router: str) -> Command[Any]:

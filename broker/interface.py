@@ -8,9 +8,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Protocol, Self, TypeVar
 
-from ..wire.errors import SettingsError
+from ..wire.errors import SettingsError, checked
 from .commands import Command
-from .errors import checked
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ import hiredis
 import redis
 import redis.asyncio
 
-from ..wire.errors import ServerError
+from ..wire.errors import ServerError, checked
 from .commands import Command
 from .connections import introduction, looping_connection
 from .errors import (
@@ -24,7 +24,6 @@ from .errors import (
     NoScriptError,
     RefusedError,
     UnreachableError,
-    checked,
     named,
     raise_translated,
     refused,
@@ -42,7 +41,7 @@ _CLOSE_TIMEOUT_S = 5.0
 _MORE_NEEDED = object()
 
 
-class _RespProtocol(asyncio.Protocol):
+class _Link(asyncio.Protocol):
     """A live connection after its handshake. Owned by an executor or a subscription.
 
     `on_answer` gets each answer in order; an error of the server is a `RefusedError`. `on_lost`
@@ -122,7 +121,7 @@ class _RespProtocol(asyncio.Protocol):
         self._on_lost(UnreachableError(f"no answer from the server: {reason}"))
 
 
-async def _open_link(connection: redis.asyncio.Connection, link: _RespProtocol, name: str) -> None:
+async def _open_link(connection: redis.asyncio.Connection, link: _Link, name: str) -> None:
     try:
         # It does not notice the loss of a transport that was taken over.
         await connection.disconnect(nowait=True)
@@ -135,7 +134,7 @@ async def _open_link(connection: redis.asyncio.Connection, link: _RespProtocol, 
     link.take_over(connection)
 
 
-async def _close_link(connection: redis.asyncio.Connection, link: _RespProtocol | None) -> None:
+async def _close_link(connection: redis.asyncio.Connection, link: _Link | None) -> None:
     if link is not None:
         link.break_off(UnreachableError("closed by its owner"))
         async with asyncio.timeout(_CLOSE_TIMEOUT_S):
@@ -167,7 +166,7 @@ class LoopingExecutor(AsyncExecutor):
         self._outbox: deque[tuple[bytes, _Caller]] = deque()
         self._in_flight: deque[_Caller] = deque()
         self._room = asyncio.Semaphore(_IN_FLIGHT_MAX)
-        self._link: _RespProtocol | None = None
+        self._link: _Link | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._is_flush_due = False
         self._watchdog: asyncio.TimerHandle | None = None
@@ -260,7 +259,7 @@ class LoopingExecutor(AsyncExecutor):
         return b"".join(parts)
 
     async def _connect(self) -> None:
-        link = _RespProtocol(self._on_answer, self._on_lost)
+        link = _Link(self._on_answer, self._on_lost)
         try:
             await _open_link(self._connection, link, self._name)
         except ServerError as error:
@@ -329,7 +328,7 @@ class Subscription(ChannelSubscription):
         self._name = name
         self._on_message = on_message
         self._channels: set[str] = set()
-        self._link: _RespProtocol | None = None
+        self._link: _Link | None = None
         self._end: asyncio.Future[None] | None = None
 
     def add(self, channel: str) -> None:
@@ -347,7 +346,7 @@ class Subscription(ChannelSubscription):
     async def run(self) -> NoReturn:
         """Receive until the connection breaks; see `ChannelSubscription`."""
         self._end = asyncio.get_running_loop().create_future()
-        link = _RespProtocol(self._on_answer, self._on_lost)
+        link = _Link(self._on_answer, self._on_lost)
         await _open_link(self._connection, link, self._name)
         self._link = link
         try:

@@ -12,10 +12,10 @@ from typing import Any, Literal, NoReturn, Self, Unpack, overload
 
 from ..broker import requests
 from ..broker.commands import Command
-from ..broker.errors import DeniedError, UnreachableError, checked, named
+from ..broker.errors import DeniedError, UnreachableError, named
 from ..broker.interface import Broker
 from ..broker.packing import head_of
-from ..wire.errors import BatchfleetError, ProtocolError, RequestError, ServerError
+from ..wire.errors import BatchfleetError, ProtocolError, RequestError, ServerError, checked
 from ..wire.keys import ModelKeys
 from ..wire.names import require_name
 from ..wire.numbers import Range
