@@ -37,8 +37,8 @@ _MORE_NEEDED = object()
 class BlockingExecutor(Executor):
     """Runs commands one after the other on a connection of its own.
 
-    A broken connection is reported as `UnreachableError`; the next command reconnects. The outcome
-    of the command is unknown then; every script is safe to repeat.
+    A broken connection is reported as `UnreachableError`; the next command reconnects. What
+    became of the command is unknown then; every script is safe to repeat.
     """
 
     def __init__(self, url: str, name: str, timeout_s: float = COMMAND_TIMEOUT_S) -> None:
@@ -109,7 +109,7 @@ class BlockingExecutor(Executor):
         return link
 
     def close(self) -> None:
-        """Close the connection; the next command reconnects."""
+        """Close the connection; the executor may be used again and reconnects."""
         self._link = None
         self._connection.disconnect()
 

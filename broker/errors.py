@@ -7,11 +7,11 @@ ServerError
 │   ├── FencedError         the worker is not a live one: start over as another
 │   ├── StaleRecordError    it was sent by an old deploy record: read that again
 │   ├── NoGroupError        a stream or its group is gone
-│   ├── TransientError      loading, electing, busy: back off and try again
-│   │   └── MovedError      this connection leads to the wrong server: reconnect
-│   ├── UnwritableError     reads work, writes do not
+│   ├── TransientError      loading, electing, busy: back off and continue
+│   │   └── MovedError      this connection leads to the wrong server: connect again
+│   ├── UnwritableError     reading works, writing does not
 │   │   └── OutOfMemoryError  the server is at maxmemory
-│   ├── UnusableKeyError    a key has the wrong type: pass it over
+│   ├── UnusableKeyError    a key has the wrong type: skip it
 │   ├── NoScriptError       the server has forgotten a script: load it
 │   └── DeniedError         wrong password or missing permission: stop
 
@@ -36,7 +36,7 @@ class UnreachableError(ServerError):
 class OverlongAnswerError(ServerError):
     """The command was run, but its answer was too long and is discarded.
 
-    Callers that set `Command.bytes_max` ask again, for less.
+    A caller that sets `Command.bytes_max` asks again, for less.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -77,7 +77,7 @@ class TransientError(RefusedError):
 
 
 class MovedError(TransientError):
-    """What was asked for is served elsewhere: the executor reconnects, by the address."""
+    """Another server has it: the connection is opened again, by the address."""
 
 
 class UnwritableError(RefusedError):
@@ -91,7 +91,7 @@ class OutOfMemoryError(UnwritableError):
 
 
 class UnusableKeyError(RefusedError):
-    """A key has the wrong type or slot: another program wrote it, or it is a bug of ours."""
+    """A key has the wrong type or is in the wrong slot: somebody wrote it, or it is our bug."""
 
     remedy = Remedy.SET_ASIDE
 
@@ -189,7 +189,7 @@ _NAMED_MAX = 3
 def named(raw: Any, parts: Sequence[Any]) -> Any:
     """A missing right with the command and its keys or channels, which the server does not name.
 
-    Whatever else the answer to `parts` is comes back as it is.
+    Any other answer to `parts` is returned as it is.
     """
     if not isinstance(raw, DeniedError) or raw.code != "NOPERM":
         return raw

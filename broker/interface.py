@@ -19,7 +19,7 @@ BLOCK_MARGIN_S = 2.0
 
 
 def blocking_timeout_s(block_s: float) -> float:
-    """The time-out of a connection on which the server is asked to wait for up to `block_s`."""
+    """The timeout of a connection on which the server is asked to wait for up to `block_s`."""
     return block_s + COMMAND_TIMEOUT_S
 
 
@@ -74,7 +74,7 @@ class Executor(Protocol):
         return [checked(answer) for answer in self.run_each(commands)]
 
     def close(self) -> None:
-        """Close the connection; the next command reconnects."""
+        """Close the connection; the executor may be used again and reconnects."""
 
     def __enter__(self) -> Self:
         return self
@@ -130,7 +130,7 @@ class ChannelSubscription(Protocol):
         """Connect, subscribe to all channels and receive until the connection breaks.
 
         Raises:
-            UnreachableError: no connection, or it broke; run again to reconnect.
+            UnreachableError: no connection, or it broke; run again to continue.
             RefusedError: the server does not let us subscribe.
         """
 
@@ -145,7 +145,7 @@ class Broker(Protocol):
         """A connection for one thread.
 
         Args:
-            name: shown by `CLIENT LIST`.
+            name: shown in the server's list of connections.
             timeout_s: how long one answer may take, time spent blocked in the server included.
         """
 

@@ -45,7 +45,7 @@ def ripe(keys: ModelKeys, count: int) -> Command[list[RipeItem]]:
 
 
 def _read_ripe(raw: Sequence[Any]) -> list[RipeItem]:
-    # Another program may have written any bytes; what we wrote is read unchanged.
+    # Somebody else may have written any bytes; reading them this way changes nothing else.
     return [
         RipeItem(item[0], *(part.decode(errors="replace") for part in item[1:])) for item in raw
     ]

@@ -53,7 +53,7 @@ def names(namespace: str) -> Command[list[str]]:
 
 
 def _read_names(raw: Sequence[bytes]) -> list[str]:
-    # Another program may have added what is no name.
+    # What is not a name was written by somebody else.
     return [name for name in sorted(item.decode(errors="replace") for item in raw) if is_name(name)]
 
 

@@ -1,7 +1,7 @@
 """The open requests of a model: their places, and cancelling them.
 
-A list is read in several steps while the fleet is running: a request that moves meanwhile may be
-shown where it was, or nowhere.
+A list is read in several steps while the fleet works: a request that moves meanwhile may be shown
+where it was, or nowhere.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -46,7 +46,7 @@ class OpenRequest:
         worker: who has taken it; else empty.
         since_ms: server time at which it came there.
         until_ms: server time at which a parked one is moved to its queue.
-        attempt: runs, the present or next one included.
+        attempt: runs, including the current or next one.
         retries: how often it may still run again after it fails.
     """
 
@@ -156,7 +156,7 @@ def _entries(executor: Executor, stream: str) -> Iterator[tuple[WorkEntry, list[
         try:
             yield parse_work(stream, entry_id, flat or ()), flat or []
         except ValueError:
-            continue  # no router wrote it; it belongs to no request
+            continue  # written by somebody else; it belongs to no request
 
 
 def _holders(executor: Executor, stream: str) -> dict[bytes, listing.Taken]:
@@ -202,7 +202,7 @@ def cancel(
 ) -> list[Cancelled]:
     """Answer `cancelled` to requests, each a tenant and an id, as far as they are open.
 
-    A `cancel` entry makes a router do the same; the first of them writes the answer.
+    A router's copy of this is `cancel` in an ingress entry; the first one writes the reply.
 
     Args:
         executor: a connection.

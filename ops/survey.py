@@ -20,7 +20,7 @@ class WorkerStatus:
     Attributes:
         name: its name.
         versions: version → what it says of it: `state`, and `reason` where it refused.
-        stalled: its loops that stand still, as text; empty where all go on.
+        stalled: its stalled loops, as text; empty if there are none.
         facts: everything else that it announced, as text.
     """
 
@@ -112,10 +112,10 @@ def read_routers(
     """
     try:
         names = executor.run(routers.names(namespace))
-    except UnusableKeyError:  # until a router makes it anew
+    except UnusableKeyError:  # until a router restores it
         names = []
     found = executor.run_each([routers.stamps(namespace, name) for name in names])
-    # What a foreign hand has put in the place of its announcement is no sign of a router.
+    # An announcement that somebody else wrote is no sign of a router.
     signs = [None if isinstance(one, UnusableKeyError) else one for one in found]
     for sign in signs:
         if isinstance(sign, ServerError):

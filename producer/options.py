@@ -14,7 +14,7 @@ from ..wire.limits import DELAY_MS_MAX, NOTIFY_PREFIX_LENGTH, TIMEOUT_MS_DEFAULT
 from ..wire.numbers import Range, shown_value
 from ..wire.request import FIELD_CHOICES, FIELD_RANGES, Request
 
-# How much longer than the request's own time-out a caller waits for the fleet to report it.
+# How much longer than the request's own timeout a caller waits for the fleet to report it.
 _GRACE_MS = 5_000
 _ENDING_CHARACTERS = 32 - NOTIFY_PREFIX_LENGTH
 _DRAWN_IDS = 256
@@ -120,7 +120,7 @@ class Options:
 
     @property
     def whole_ms(self) -> int | None:
-        """Delay and time-out together; None = the contract's default."""
+        """Delay and timeout together; None = the contract's default."""
         if not self.delay_ms:
             return self.timeout_ms
         return self.delay_ms + (self.timeout_ms or TIMEOUT_MS_DEFAULT)
@@ -209,13 +209,13 @@ def _encode_parameters(parameters: Mapping[str, Any]) -> bytes:
         raise _bad(str(error)) from error
 
 
-# What delay and time-out together may come to, and a little more than that.
+# What delay and timeout together may come to, and a little more than that.
 WHOLE_MS = Range(1, DELAY_MS_MAX + TIMEOUT_MS_MAX)
 WAIT_S = Range(0, 100_000, whole=False)
 
 
 def patience_s(timeout_ms: int | None) -> float:
-    """How long to wait for a request with this time-out (None = the contract's default)."""
+    """How long to wait for a request with this timeout (None = the contract's default)."""
     return ((timeout_ms or TIMEOUT_MS_DEFAULT) + _GRACE_MS) / 1000
 
 
@@ -223,7 +223,7 @@ NO_OPTIONS = Options()
 
 
 class RequestIds:
-    """Draws the ids of one client. All have one prefix, so that they share one channel per model.
+    """Ids of one client. All have one prefix, so that one channel per model reports all replies.
 
     Like the client it belongs to one event loop: a fork would repeat ids drawn before it.
     """

@@ -68,11 +68,11 @@ class Waiter:
     def expect(self, keys: ModelKeys, request_id: str, within_s: float) -> Wait | None:
         """Enter the table; from now on no answer to this id is missed.
 
-        Await the future of what is returned, and `forget` it in the end, always. None = the channel
+        Await the future of what is returned, then `forget` it in any case. None = the channel
         has to be confirmed first: await `confirm` and enter again.
 
         Raises (also from the future):
-            WaitTimeoutError: no answer within `within_s`; the request stays open.
+            WaitTimeoutError: no reply within `within_s`; the request is still open.
             CallerError: `unknown_request`, it is finished but its reply is gone.
             FleetError: `busy`, too many wait already.
             ClientClosedError: closed.
@@ -218,7 +218,7 @@ class Waiter:
         return task
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        """A task ended, which the next caller starts again; those who wait now get its error."""
+        """No more replies would be reported; the next caller starts it again."""
         if task is self._listening:
             self._listening = None
         else:
@@ -402,7 +402,7 @@ def _timed_out(keys: ModelKeys, request_id: str) -> str:
 async def _end(tasks: "list[asyncio.Task[None]]") -> None:
     """Cancel tasks until all have ended: one that is connecting may lose a cancellation.
 
-    (Seen with redis-py 8.1 on Python 3.11.2 to 3.11.7: the connection is made all the same.)
+    (Seen with redis-py 8.1 on Python 3.11.2 to 3.11.7: the connection is opened nevertheless.)
     """
     while pending := [task for task in tasks if not task.done()]:
         for task in pending:

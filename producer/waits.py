@@ -1,4 +1,4 @@
-"""The table of a waiter: channels, the ids that each covers, the callers that wait for each id."""
+"""The parts of the waiter's table: channels, the ids that they report, and who waits for each."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from ..wire.reply import Reply
 
 @dataclass(slots=True, eq=False)
 class Channel:
-    """A channel, and the ids waited for whose replies it announces.
+    """A channel, and the awaited ids that it reports.
 
     A polled one is not subscribed to, since there are too many, or the user may not; the keys of
     its ids are read at intervals instead. A ready one is polled, or was confirmed by the server.
@@ -50,7 +50,7 @@ class AwaitedId:
         is_repeat: the id was there before perhaps, so that a refusal under the key may be an old
             one.
         misses: looks that found it finished but its reply gone.
-        looks: how often its keys were read because no channel announces its reply.
+        looks: how often its keys were read because no channel reports it.
     """
 
     channel: Channel
@@ -72,7 +72,7 @@ class Wait:
     """One caller's place in the table: await `future`, then give the place back.
 
     `deadline` is in the loop's time. The future may be given an error that concerns this caller
-    alone, not the entry; `Waiter.renew` gives it another one.
+    alone, not the entry; `Waiter.renew` then continues the entry.
     """
 
     entry: AwaitedId

@@ -1,7 +1,7 @@
 """Mending: restores what a deployed model needs and the server has lost.
 
-Another program may delete a stream, a server may evict one, or come back without its data. Any
-router does this; the script behind it restores nothing that an operator undeployed.
+Somebody may delete a stream; a server may evict one, or come back without its data. Any
+router does this; the script behind it makes nothing that an operator took out of service.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ class Mending:
         mended = False
         unlisted: list[str] = []
         for name, model in list(self._known.items()):
-            # An ill-formed record must be mended by whoever wrote it.
+            # An invalid record must be fixed by an operator.
             if name not in view.aside:
                 mend = partial(self._mend, executor, model, is_reported=name in view.foreign)
                 outcome = self._steps.run("mend", name, mend)
@@ -82,7 +82,7 @@ class Mending:
         try:
             outcome = executor.run(self._command(model))
         except UnwritableError:
-            return None  # accepting meets the same error, and reports it
+            return None  # accepting fails in the same way, and reports it
         except UnusableKeyError as error:
             if name not in self._unusable and not is_reported:
                 self._unusable.add(name)

@@ -18,7 +18,7 @@ _TTL_MS_MIN = 1_000
 class Presence:
     """Owned by the keeper's thread.
 
-    One round trip a refresh; the records are sent only when they change.
+    One round trip per refresh, for any number of models; records are listed only when they change.
     """
 
     def __init__(self, namespace: str, router: str, refresh_ms: int) -> None:
@@ -75,7 +75,7 @@ class Presence:
 
 
 def _checked(answers: Sequence[Any]) -> Sequence[Any]:
-    """Answers without an error but for keys of a foreign kind.
+    """Answers without an error, except for keys of the wrong type.
 
     Raises:
         ServerError: the server failed.

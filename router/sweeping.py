@@ -29,7 +29,7 @@ _OVERDUE = ErrorBody(ErrorKind.DEADLINE_EXCEEDED, "the deadline passed before th
 def sweep_overdue(executor: Executor, view: ModelView, dropped: Callable[[str, int], None]) -> int:
     """Answer the requests of a model that are past their deadline; returns how many.
 
-    Members that are no requests are dropped, and reported to `dropped` by kind and count.
+    Entries that somebody else wrote are dropped and reported to `dropped`.
     """
     keys = view.keys
     answered = 0
@@ -79,7 +79,7 @@ def _envelopes(keys: ModelKeys, entries: Iterable[requests.Entry]) -> list[Envel
 def promote_ripe(executor: Executor, view: ModelView, dropped: Callable[[str, int], None]) -> int:
     """Move parked requests whose time has come to their queues; returns how many were moved.
 
-    Entries that no router or worker parked are dropped, and reported to `dropped`.
+    Parked entries that somebody else wrote are dropped and reported to `dropped`, by kind.
     """
     moved = 0
     while True:

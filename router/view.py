@@ -1,4 +1,4 @@
-"""What a router knows of the fleet: a snapshot that is replaced, never changed."""
+"""What a router knows of the fleet: a snapshot that is read again and replaced as a whole."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ class FleetView:
         aside: those whose record is ill-formed, as they were before: they are not served, and
             their open requests have deadlines still.
         faults: models whose record cannot be read, and why.
-        foreign: models with a key of the wrong type, and that key; they are served where known.
+        foreign: models with a key of the wrong type, and which key; served if known.
         list_fault: the names of the models could not be read, and are those known before.
         memory_full: the server has no room for new work.
     """
@@ -125,7 +125,7 @@ class Reading:
 
     Attributes:
         model: None where it is not deployed, or cannot be served.
-        foreign_key: a key that has the wrong type: what it should hold is as it was known.
+        foreign_key: a key of it that has the wrong type: its content is as last read.
         fault: why its record cannot be read.
     """
 
@@ -142,7 +142,7 @@ def _read_apart(executor: Executor, keys: ModelKeys, known: ModelView | None) ->
 
 
 def read_model(executor: Executor, keys: ModelKeys, known: ModelView | None = None) -> Reading:
-    """Read one model; in place of a key of the wrong type, what `known` says holds.
+    """Read one model; the content of a key of the wrong type stays as `known` says.
 
     An empty set of tenants was lost, since no model is deployed without one.
 
@@ -216,7 +216,8 @@ def _served(executor: Executor, keys: ModelKeys, workers: Sequence[str]) -> froz
 def served_versions(announcement: Mapping[str, bytes]) -> list[str]:
     """The versions that a worker's announcement says it has loaded, or is loading.
 
-    After a crash of the device process, all of them are loaded again, one after the other.
+    After a request has ended the device process, all of them are loaded again, one after another.
+    What no worker has written says nothing.
     """
     lanes = read_lanes(announcement.get("lanes", b"{}"))
     return [version for version, lane in lanes.items() if lane.get("state") in _SERVED]
@@ -225,8 +226,8 @@ def served_versions(announcement: Mapping[str, bytes]) -> list[str]:
 class UnservedWatch:
     """Remembers since when no live worker has served or loaded a version.
 
-    A gap of more than `contact_ms` between two looks restarts the watch: a worker may have served
-    in between, while the router was frozen or the server away. Owned by the keeper's thread.
+    Looks further apart than `contact_ms` restart the watch: a worker may have served in
+    between, while the router was frozen or the server away. Owned by the keeper thread.
     """
 
     def __init__(self, patience_ms: float, contact_ms: float) -> None:
