@@ -45,14 +45,14 @@ def ripe(keys: ModelKeys, count: int) -> Command[list[RipeItem]]:
 
 
 def _read_ripe(raw: Sequence[Any]) -> list[RipeItem]:
-    # A foreign hand may have written any bytes; nothing else is changed by reading them so.
+    # Somebody else may have written any bytes; reading them this way changes nothing else.
     return [
         RipeItem(item[0], *(part.decode(errors="replace") for part in item[1:])) for item in raw
     ]
 
 
 def forget(keys: ModelKeys, parked_ids: Sequence[bytes]) -> list[Command[int]]:
-    """Drop what is parked and was not parked by us."""
+    """Drop parked entries that neither a router nor a worker wrote."""
     body = plain(int, "XDEL", keys.parked, *parked_ids)
     return [body, plain(int, "ZREM", keys.later, *parked_ids)]
 

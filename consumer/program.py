@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from os import getpid
 from random import Random
 
-from ..broker import fleet
+from ..broker import membership
 from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor
 from ..broker.redis_broker import RedisBroker
 from ..broker.rights import WORKER, require_rights
@@ -340,7 +340,7 @@ class Keeper:
         self._worker.stop_taking()
         namespace = self._context.settings.namespace
         bells = [
-            fleet.ring_worker(ModelKeys(namespace, model), self._worker.name)
+            membership.ring(ModelKeys(namespace, model), self._worker.name)
             for model in self._intakes
         ]
         try:

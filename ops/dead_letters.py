@@ -10,7 +10,7 @@ from typing import Any
 
 from ..broker import dead, fleet, listing, requests
 from ..broker.interface import Executor
-from ..producer.blobs import points_to_blob, store_command
+from ..producer.blobs import store_apart
 from ..wire.errors import BatchfleetError, ErrorKind, RequestError
 from ..wire.keys import ModelKeys, Queue, member
 from ..wire.limits import INLINE_BYTES_DEFAULT, NAME_BYTES_MAX
@@ -134,8 +134,8 @@ def replay(executor: Executor, keys: ModelKeys, letter: Letter, used: set[str]) 
     request = as_request(letter, new_id)
     has_blob = len(request.inputs) > INLINE_BYTES_DEFAULT
     if has_blob:
-        executor.run(store_command(keys, entry.tenant, request))
-        request = points_to_blob(request)
+        store, request = store_apart(keys, entry.tenant, request)
+        executor.run(store)
     fields = request.to_fields()
     added = executor.run(dead.replay(keys, entry.tenant, letter.entry_id, fields))
     if isinstance(added, bytes):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..broker import fleet
+from ..broker import membership
 from ..consumer.link.device_command import device_command
 from ..consumer.link.device_environment import device_environment
 from ..consumer.link.link import DeviceLink
@@ -229,8 +229,8 @@ class Development:
 
     def _state_of(self, manifest: Manifest) -> tuple[str, str]:
         executor, keys = self._operator.executor, self._operator.keys(manifest.model)
-        for worker in executor.run(fleet.living(keys)):
-            fields = executor.run(fleet.announcement(keys, worker))
+        for worker in executor.run(membership.living(keys)):
+            fields = executor.run(membership.announcement(keys, worker))
             said = WorkerAnnouncement.from_fields(fields)
             return said.state_of(manifest.version), said.reason_of(manifest.version)
         return "", ""

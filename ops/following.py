@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..broker import fleet
+from ..broker import fleet, membership
 from ..service.clock import Clock
 from ..wire.announcements import WorkerAnnouncement
 from ..wire.deployment import Stamp
@@ -105,9 +105,9 @@ def read_following(operator: Operator, model: str, workers: Collection[str] = ()
         )
         for name, acts_by in read_routers(executor, operator.namespace).items()
     ]
-    living, lost = executor.run_all([fleet.living(keys), fleet.lost(keys)])
+    living, lost = executor.run_all([membership.living(keys), membership.lost(keys)])
     names = sorted({*workers, *living, *lost})
-    announced = executor.run_all([fleet.announcement(keys, name) for name in names])
+    announced = executor.run_all([membership.announcement(keys, name) for name in names])
     for name, fields in zip(names, announced, strict=True):
         # Who has left is lost, and has taken its hash along; of who is buried that is kept a while.
         if fields or name in living:

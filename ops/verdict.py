@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ..broker import fleet
+from ..broker import fleet, membership
 from ..service.clock import Clock
 from ..wire.announcements import READY, REFUSED, WorkerAnnouncement
 from ..wire.errors import BatchfleetError
@@ -73,10 +73,10 @@ def read_verdict(operator: Operator, model: str, version: str) -> Verdict:
         ServerError: the server failed.
     """
     executor, keys = operator.executor, operator.keys(model)
-    living = executor.run(fleet.living(keys))
+    living = executor.run(membership.living(keys))
     models = executor.run(fleet.models(operator.namespace))
-    others = executor.run_all([fleet.living(operator.keys(other)) for other in models])
-    announced = executor.run_all([fleet.announcement(keys, worker) for worker in living])
+    others = executor.run_all([membership.living(operator.keys(other)) for other in models])
+    announced = executor.run_all([membership.announcement(keys, worker) for worker in living])
     said = dict(zip(living, map(WorkerAnnouncement.from_fields, announced), strict=True))
     return Verdict(
         workers=len(living),

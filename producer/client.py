@@ -99,7 +99,7 @@ class _Core:
             await asyncio.wait(calls, timeout=_STOP_TIMEOUT_S)
 
     def stop(self) -> None:
-        """Close the client and end the thread. May be called twice, and from any thread."""
+        """Close the client and end the thread. Any thread may call it, more than once."""
         with self._lock:
             self._is_stopped = True
             thread = self._thread
@@ -112,7 +112,7 @@ class _Core:
 
 
 def _close_cores(cores: dict[int, _Core]) -> None:
-    """End this process's core; one inherited by a fork is the parent's, so it is leaked whole.
+    """End this process's core; one inherited by a fork belongs to the parent and is leaked.
 
     Its destruction would unregister and close what the parent is using.
     """

@@ -1,4 +1,4 @@
-"""What a caller says about a request, and the request entry that is made of it."""
+"""The options of a request, and the request entry that is made of them."""
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from ..wire.limits import DELAY_MS_MAX, NOTIFY_PREFIX_LENGTH, TIMEOUT_MS_DEFAULT
 from ..wire.numbers import Range, shown_value
 from ..wire.request import FIELD_CHOICES, FIELD_RANGES, Request
 
-# How much longer than the request's own time-out a caller waits for the fleet to report it.
+# How much longer than the request's own timeout a caller waits for the fleet to report it.
 _GRACE_MS = 5_000
 _ENDING_CHARACTERS = 32 - NOTIFY_PREFIX_LENGTH
 _DRAWN_IDS = 256
@@ -52,7 +52,7 @@ class Options:
         version: version to run; None = the stable one.
         parameters: parameters for the model.
         outputs: names of the outputs to return; None = all.
-        priority: queue priority.
+        priority: `high` is served before `normal`, `normal` before `low`.
         timeout_ms: how long the request may take, including retries.
         delay_ms: how long the request waits first; its timeout begins after that.
         retries: maximum number of retries after a failure of the model, with growing pauses.
@@ -115,12 +115,12 @@ class Options:
 
     @property
     def patience_s(self) -> float:
-        """How long a caller waits who names no time of its own."""
+        """How long a caller waits that gives no `timeout_s`."""
         return patience_s(self.whole_ms)
 
     @property
     def whole_ms(self) -> int | None:
-        """Delay and time-out together; None = the contract's default."""
+        """Delay and timeout together; None = the contract's default."""
         if not self.delay_ms:
             return self.timeout_ms
         return self.delay_ms + (self.timeout_ms or TIMEOUT_MS_DEFAULT)
@@ -198,13 +198,13 @@ def _encode_parameters(parameters: Mapping[str, Any]) -> bytes:
         raise _bad(str(error)) from error
 
 
-# What delay and time-out together may come to, and a little more than that.
+# What delay and timeout together may come to, and a little more than that.
 WHOLE_MS = Range(1, DELAY_MS_MAX + TIMEOUT_MS_MAX)
 WAIT_S = Range(0, 100_000, whole=False)
 
 
 def patience_s(timeout_ms: int | None) -> float:
-    """How long to wait for a request with this time-out (None = the contract's default)."""
+    """How long to wait for a request with this timeout (None = the contract's default)."""
     return ((timeout_ms or TIMEOUT_MS_DEFAULT) + _GRACE_MS) / 1000
 
 
@@ -212,9 +212,9 @@ NO_OPTIONS = Options()
 
 
 class RequestIds:
-    """Ids of one client. All start alike, so that one channel per model tells of all replies.
+    """Ids of one client. All have one prefix, so that one channel per model reports all replies.
 
-    Like the client it belongs to one event loop: a fork would repeat what was drawn before it.
+    Like the client it belongs to one event loop: a fork would repeat ids drawn before it.
     """
 
     def __init__(self, token_hex: Callable[[int], str] = secrets.token_hex) -> None:
@@ -223,7 +223,7 @@ class RequestIds:
         self._endings: list[str] = []
 
     def new(self) -> str:
-        """An id that nobody else has."""
+        """A new id."""
         if not self._endings:
             # Many at a time, since each draw is a call of the system.
             digits = self._token_hex(_DRAWN_IDS * _ENDING_CHARACTERS // 2)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..broker import fleet
+from ..broker import fleet, membership
 from ..consumer.device.loading import VersionFiles
 from ..consumer.program import ConsumerProgram
 from ..consumer.worker.context import Devices
@@ -253,8 +253,8 @@ class _SmallFleet:
     def _announced(self) -> WorkerAnnouncement:
         """What the worker says of the model."""
         with self._broker.connect("testing") as executor:
-            for worker in executor.run(fleet.living(self._keys)):
-                fields = executor.run(fleet.announcement(self._keys, worker))
+            for worker in executor.run(membership.living(self._keys)):
+                fields = executor.run(membership.announcement(self._keys, worker))
                 return WorkerAnnouncement.from_fields(fields)
         return WorkerAnnouncement.from_fields({})
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ...broker import fleet, requests
+from ...broker import fleet, membership, requests
 from ...broker.commands import Command
 from ...broker.errors import FencedError, NoGroupError, StaleRecordError, UnusableKeyError
 from ...broker.interface import Executor
@@ -191,7 +191,7 @@ class Intake:
                 self._hold(lane, room, streams, taken)
         if bells and isinstance(answers[-len(asked) - 1], UnusableKeyError):
             # A foreign key in the place of one gives way; a token lost with it costs a second.
-            self._executor.run(fleet.forget_bells(bells))
+            self._executor.run(membership.forget_bells(bells))
         if faults:
             raise faults[0]
         return True

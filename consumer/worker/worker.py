@@ -11,7 +11,7 @@ from enum import Enum
 from itertools import count
 from pathlib import Path
 
-from ...broker import fleet
+from ...broker import fleet, membership
 from ...broker.commands import Command
 from ...broker.interface import COMMAND_TIMEOUT_S, Executor, blocking_timeout_s
 from ...service.watchdog import PROMPT, Pace
@@ -291,7 +291,7 @@ class Worker:
             if self._inside_told.get(keys.model, []) == members:
                 return []
             self._inside_told[keys.model] = members
-        return [fleet.note_inside(keys, self.name, members)]
+        return [membership.note_inside(keys, self.name, members)]
 
     def is_held(self, stream: str, entry_id: bytes) -> bool:
         """Whether an entry is in our hands, or being settled."""

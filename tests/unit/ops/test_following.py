@@ -3,7 +3,7 @@
 import pytest
 from support.broker_wire import RECORD, TENANT, TTL_MS, wired
 
-from batchfleet.broker import fleet
+from batchfleet.broker import fleet, membership
 from batchfleet.ops import deployment
 from batchfleet.ops.deployment import Operator
 from batchfleet.ops.following import (
@@ -46,11 +46,11 @@ def said(stamp):
 
 
 def work(wire, name, stamp):
-    assert wire.run(fleet.join(wire.keys, name, TTL_MS, said(stamp)))
+    assert wire.run(membership.join(wire.keys, name, TTL_MS, said(stamp)))
 
 
 def beat(wire, name, stamp):
-    assert wire.run(fleet.beat(wire.keys, name, TTL_MS, said(stamp)))
+    assert wire.run(membership.beat(wire.keys, name, TTL_MS, said(stamp)))
 
 
 def read(operator, *workers):
@@ -83,7 +83,7 @@ def test_who_has_lost_its_heartbeat_is_left_out_and_named(wire, operator):
         work(wire, f"w-{name}", OLD)
     wire.ask("DEL", router_key("n", "r1"), wire.keys.worker("w-r1"))
     assert read(operator) == (["router r2", "worker w-r2"], ["router r1", "worker w-r1"])
-    assert wire.run(fleet.bury(wire.keys, "w-r2", 1))
+    assert wire.run(membership.bury(wire.keys, "w-r2", 1))
     assert read(operator) == (["router r2"], ["router r1", "worker w-r1", "worker w-r2"])
 
 
@@ -97,7 +97,7 @@ def test_a_foreign_key_in_the_place_of_an_announcement_is_no_sign_of_a_router(wi
 def test_who_has_left_is_not_named(wire, operator):
     route(wire, "r1", m=OLD).withdraw(wire.executor)
     work(wire, "w1", OLD)
-    wire.run(fleet.leave(wire.keys, "w1"))
+    wire.run(membership.leave(wire.keys, "w1"))
     assert read(operator) == ([], [])
 
 
@@ -108,7 +108,7 @@ def test_of_a_model_that_is_gone_everybody_has_to_let_go(wire, operator):
     deployment.undeploy(operator, "m")
     assert read(operator, "w1") == (["router r1", "worker w1"], [])
     presence.announce(wire.executor, {"other": seen})
-    wire.executor.run_all(fleet.vanish(wire.keys, "w1"))
+    wire.executor.run_all(membership.vanish(wire.keys, "w1"))
     assert read(operator, "w1") == ([], [])
 
 
