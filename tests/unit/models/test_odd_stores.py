@@ -19,7 +19,7 @@ from batchfleet.models.manifest import Manifest
 from batchfleet.models.store import Store
 from batchfleet.wire.errors import StoreError
 
-# Modes mean nothing to root; tests/integration/test_other_users.py has these as somebody else.
+# Modes mean nothing to root; tests/integration/processes/test_other_users.py has these as another.
 BY_MODE = "unreadable"
 
 
