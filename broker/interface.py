@@ -1,7 +1,7 @@
 """What the programs ask of a broker: three kinds of connections, each of which a value makes.
 
 Two brokers offer them, held to one suite of tests: `RedisBroker`, a server, and `MemoryBroker`, its
-twin inside one process.
+twin inside one process (`testing/twin/`).
 """
 
 import asyncio

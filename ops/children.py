@@ -117,15 +117,15 @@ class Child:
                 self._facts = self._parse_ready_line()
             elif exit_code is not None:
                 raise ProgramError(
-                    f"{self.program.label} ended with exit code {exit_code} before it was ready; "
-                    "its log is above"
+                    f"{self.program.label} exited with code {exit_code} before it was ready; "
+                    "see its log above"
                 )
         return self._facts
 
     def _read_head(self) -> None:
         self._head += self._read_now()
         if b"\n" not in self._head and len(self._head) > _READY_LINE_BYTES_MAX:
-            raise ProgramError(f"{self.program.label} printed something else than its ready line")
+            raise ProgramError(f"{self.program.label} printed something other than its ready line")
 
     def _read_now(self) -> bytes:
         try:
@@ -143,7 +143,9 @@ class Child:
                 f"{self.program.label} printed {line[:80]!r} instead of its ready line"
             ) from error
         if not isinstance(facts, dict):
-            raise ProgramError(f"{self.program.label} printed a ready line that is no object")
+            raise ProgramError(
+                f"{self.program.label} printed a ready line that is not a JSON object"
+            )
         return facts
 
     def look(self) -> int | None:

@@ -106,8 +106,8 @@ class LocalFleet:
             return
         if self._port is not None and not is_free(self._port):
             raise PortInUseError(
-                f"port {self._port} of 127.0.0.1 is in use, by another fleet perhaps; name another "
-                "with --port, or leave it out for a socket"
+                f"port {self._port} of 127.0.0.1 is in use, maybe by another fleet; choose another "
+                "with --port, or leave it out to use a socket"
             )
         options = embedded_options(port=self._port or 0)
         server = EmbeddedServer(options, self._around.clock)
@@ -188,7 +188,7 @@ class LocalFleet:
 
     def _require_server(self) -> None:
         if self._server is not None and not self._server.is_running:
-            raise ServerError("the private server ended; everything it held is gone")
+            raise ServerError("the private server exited; its data is lost")
 
     def stop_programs(self) -> list[str]:
         """End router and workers within the grace period; labels of those that had to be killed."""

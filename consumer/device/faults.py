@@ -178,7 +178,9 @@ def describe(error: BaseException) -> str:
     if is_kind(error, ModelLeftError):
         return text_of(error)
     if is_kind(error, BdbQuit):
-        return f"the debugger got no commands: breakpoint() {_NO_INPUT}" if _is_deaf() else _QUIT
+        return (
+            f"the debugger received no commands: breakpoint() {_NO_INPUT}" if _is_deaf() else _QUIT
+        )
     text = f"{kind_name(error)}: {text_of(error)}"
     return text[:ERROR_MESSAGE_CHARACTERS_MAX] + _hint(error)
 
@@ -213,7 +215,7 @@ _NO_INPUT = (
     "use it with `batchfleet dev`, `batchfleet models try` or batchfleet.testing.serve"
 )
 _SIGNALS = (
-    " (a model's code does not run on the main thread, and the worker answers signals: "
+    " (a model's code does not run on the main thread, and the worker handles signals: "
     'leave them alone, see docs/models.md, "Signals")'
 )
 

@@ -70,7 +70,7 @@ def pin(cores: frozenset[int]) -> None:
     missing = cores - os.sched_getaffinity(0)
     if missing:
         offered = sorted(os.sched_getaffinity(0))
-        raise SettingsError(f"cores {sorted(missing)} are not offered here; there are {offered}")
+        raise SettingsError(f"cores {sorted(missing)} are not available here; available: {offered}")
     for thread in Path("/proc/self/task").iterdir():
         os.sched_setaffinity(int(thread.name), cores)
 

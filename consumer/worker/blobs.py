@@ -48,9 +48,9 @@ def read_blobs(
     for (placement, entry), inputs in zip(entries, executor.run_all(commands), strict=True):
         placed = (placement, entry._replace(inputs=inputs))
         if not inputs:
-            error = ErrorBody(ErrorKind.PAYLOAD_MISSING, "nothing lies under the blob key")
+            error = ErrorBody(ErrorKind.PAYLOAD_MISSING, "the blob key does not exist")
         elif len(inputs) > most:
-            error = ErrorBody(ErrorKind.TOO_LARGE, f"inputs are over {most} bytes")
+            error = ErrorBody(ErrorKind.TOO_LARGE, f"inputs have more than {most} bytes")
         else:
             fetched.found.append(placed)
             continue

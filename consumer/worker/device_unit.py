@@ -278,7 +278,7 @@ class DeviceUnit:
         self._stillborn += 1
         if self._stillborn >= _STILLBORN_MAX:
             for lane in lanes:
-                lane.refusal = f"its device process does not come up: {reason}"
+                lane.refusal = f"its device process does not start: {reason}"
         return False
 
     def _serve(self, link: Link) -> bool:

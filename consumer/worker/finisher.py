@@ -133,5 +133,5 @@ class Settler:
 
 
 def _letterless(keys: ModelKeys) -> UnusableKeyError:
-    text = f"{keys.dead} takes no dead letters; their requests are not answered yet"
+    text = f"dead letters cannot be written to {keys.dead}; their requests are not answered yet"
     return UnusableKeyError("WRONGTYPE", text)

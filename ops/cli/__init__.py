@@ -18,22 +18,22 @@ from ._shared.streams import safe_streams
 
 COMMANDS = {
     "up": "Start a whole fleet on this machine.",
-    "dev": "Serve a model from its file, and follow your edits.",
+    "dev": "Serve a model from its source file; reload it on save.",
     "router": "Run a router.",
     "consumer": "Run a worker.",
     "deploy": "Put a model version in service.",
     "undeploy": "Take a model out of service.",
-    "models": "Fill and read the model store.",
-    "infer": "Ask a model and wait for the answer.",
-    "submit": "Ask a model and print the request's id without waiting.",
-    "result": "Wait for the answer to a request that was submitted.",
-    "requests": "Look at single requests, and take them back.",
-    "dead": "Requests that were given up, kept with their inputs and the error.",
-    "pause": "Keep requests of a model waiting, or refuse them.",
-    "resume": "Have a paused model serve again.",
-    "status": "Show the fleet: models, what waits, workers, refusals.",
-    "settings": "Show settings and where they come from.",
-    "demo": "Embed real texts with a fleet, measure it, and search them.",
+    "models": "Add versions to the model store and inspect them.",
+    "infer": "Send a request and wait for the reply.",
+    "submit": "Send a request and print its id.",
+    "result": "Wait for the reply to a submitted request.",
+    "requests": "Inspect and cancel open requests.",
+    "dead": "Inspect dead letters (failed requests); send them again.",
+    "pause": "Stop processing the requests of a model.",
+    "resume": "End a pause.",
+    "status": "Show models, queues, workers and problems.",
+    "settings": "Show all settings and the origin of each value.",
+    "demo": "Embed real texts with a fleet, measure it and search them.",
 }
 
 # Where a command's file has another name.
@@ -70,7 +70,7 @@ class FleetGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that was typed; one that there is not gets the nearest named."""
+        """Find the command that was typed; for an unknown one, suggest the nearest."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             near = get_close_matches(args[0], [*COMMANDS, *_ELSEWHERE], n=1)
             if near:
@@ -122,12 +122,12 @@ class FleetGroup(click.Group):
 
 
 @click.group(cls=FleetGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
 @click.version_option(package_name="batchfleet")
 def main(*, debug: bool) -> None:
     """A fleet of batching model workers behind Redis.
 
-    Start with `batchfleet models import minilm`, then `batchfleet up`, which tells how to go on.
-    Each command explains itself with --help. Exit codes: 0 done, 1 an error, 2 wrong usage.
+    To start, run `batchfleet models import minilm`, then `batchfleet up`.
+    Each command has --help. Exit codes: 0 success, 1 error, 2 wrong usage.
     """
     del debug  # read from the context by FleetGroup.invoke

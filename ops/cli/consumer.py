@@ -18,13 +18,14 @@ from ._shared.running import run_program
 @examples(
     "batchfleet consumer --redis-url redis://redis.internal:6379/0 --store /mnt/models",
     "batchfleet consumer --models 'minilm,ocr-*' --threads 2",
-    "batchfleet consumer --json      one line of JSON on stdout when ready",
+    "batchfleet consumer --json      print one line of JSON when ready",
 )
 def consumer(loaded: Loaded, *, as_json: bool) -> None:
     """Run a worker.
 
-    It takes the deployed models that fit --models and --device, batches requests of like length,
-    and answers them. SIGTERM or Ctrl-C lets it finish what it holds; a second one ends it at once.
+    A worker serves the deployed models that match --models and --device: it batches requests of
+    similar length and writes the replies. On SIGTERM or Ctrl-C it finishes the requests that it
+    holds, then exits; a second signal ends it at once.
     """
     loaded.settings.require_redis_url()
     require_own_store(loaded.settings)

@@ -42,13 +42,15 @@ class DeployGroup(click.Group):
     "batchfleet deploy minilm",
     "batchfleet deploy minilm/1 --tenant acme",
     "batchfleet deploy set minilm backlog=500 max_batch_delay_ms=5",
-    "batchfleet deploy set minilm backlog=           takes the override back",
+    "batchfleet deploy set minilm backlog=           remove the override",
 )
 def deploy() -> None:
     """Put a model version in service.
 
-    The newest version in the store where none is named. The version becomes the stable one: every
-    request that names no version gets it. Running it again is harmless.
+    Without VERSION, deploy the newest version in the store. From then on,
+    it serves all requests that name no version (it is the stable version). Deploying the same
+    version again is safe.
+    `batchfleet deploy MODEL --help` lists the options.
     """
 
 
@@ -61,7 +63,7 @@ def deploy() -> None:
     default=_WAIT_S,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait for a worker to serve it; 0 = not at all.",
+    help="How long to wait for a worker to be ready, and for all to follow; 0 = do not wait.",
 )
 @with_settings("redis_url", "namespace", "tenant", "store", *LOGS)
 @json_option
@@ -71,12 +73,12 @@ def deploy() -> None:
     "batchfleet deploy minilm/2 --wait 120",
 )
 def deploy_one(loaded: Loaded, *, name: str, wait_s: float, as_json: bool) -> None:
-    """Put a model version in service, for one tenant at a time.
+    """Put a model version in service, and open the model to a tenant (--tenant).
 
-    Where workers are alive, it waits a moment for one of them to serve the version. If all refuse
-    it, their reasons are told and the exit code is 1; the version stays deployed all the same, and
-    deploying the one before goes back. Exit code 1 as well where a router or worker that is alive
-    does not follow.
+    Without VERSION, deploy the newest version in the store. The command waits until a worker is
+    ready to serve it (--wait). If all workers refuse it, their reasons are printed and the exit
+    code is 1; the version stays deployed. To roll back, deploy the previous version. The exit code
+    is also 1 if a live router or worker does not follow the change in time.
     """
     store = Store(loaded.settings.store)
     manifest = find_version(store, name)
@@ -93,7 +95,7 @@ def deploy_one(loaded: Loaded, *, name: str, wait_s: float, as_json: bool) -> No
         found = follow(operator, model, wait_s)
     _report(done, f"{model}/{version} is in service", found, as_json=as_json)
     if verdict.is_open:
-        say("no worker serves it yet; `batchfleet status` shows how far they are", err=True)
+        say("no worker is ready to serve it yet; see `batchfleet status`", err=True)
     report_following(found, wait_s)
 
 
@@ -111,12 +113,11 @@ def deploy_one(loaded: Loaded, *, name: str, wait_s: float, as_json: bool) -> No
 def deploy_set(
     loaded: Loaded, *, model: str, assignments: tuple[str, ...], wait_s: float, as_json: bool
 ) -> None:
-    """Override limits of a deployed model; `KEY=` takes an override back.
+    """Override limits of a deployed model; `KEY=` removes an override.
 
-    They hold once the command returns: all routers and workers that are alive follow by then.
-    Where one does not within --wait, it is named, and the exit code is 1; they hold all the same.
-    Buckets that are taken away drain first.
-    `batchfleet settings --model MODEL` lists the limits with their meaning.
+    The command returns when all live routers and workers follow the change. If one does not within
+    --wait, it is named and the exit code is 1; the change stays active. Buckets that you remove are
+    drained first. `batchfleet settings --model MODEL` lists the limits and their meaning.
     """
     changes = parse_overrides(assignments)
     with changing(loaded.settings) as operator:
@@ -124,7 +125,7 @@ def deploy_set(
         kept = keep_copy(operator, Store(loaded.settings.store), model)
         found = follow(operator, model, wait_s)
     if not kept:
-        say(f"no copy was kept: {loaded.settings.store} has no model {model}", err=True)
+        say(f"no copy was written: {loaded.settings.store} has no model {model}", err=True)
     _report(done, f"limits of {done.model} are set", found, as_json=as_json)
     report_following(found, wait_s)
 

@@ -27,9 +27,9 @@ def infer(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Ask a model and wait for the answer.
+    """Send a request and wait for the reply.
 
-    With --json the whole reply is printed, an error reply too; the exit code is 1 then.
+    With --json, print the whole reply. If the reply is an error, print it too; the exit code is 1.
     """
     inputs, fields = read_inputs(texts, file), option_fields(given)
     print_answer(

@@ -21,10 +21,10 @@ from ._shared.output import print_json, say
     "batchfleet models environment show sentiment/3",
 )
 def environment() -> None:
-    """Python environments that versions ask for.
+    """Build and inspect the Python environments that versions need.
 
-    A version may be published with a lock file (--requirements) or with the path of a virtual
-    environment (--environment). A worker that does not have it refuses the version and says so.
+    A version can be published with a lock file (--requirements) or the path of a virtual
+    environment (--environment). A worker that does not have the environment refuses the version.
     """
 
 
@@ -39,10 +39,11 @@ def environment() -> None:
 def build(loaded: Loaded, *, name: str, as_json: bool) -> None:
     """Build the environment of a version on this machine, from the lock file in the version.
 
-    A virtual environment of the Python that runs this command, filled by `pip install
-    --require-hashes` with wheels alone, in the cache folder under the lock file's digest: versions
-    with the same lock file share it. Run it on each machine before a worker there shall take the
-    version, with the Python and the --cache of that worker. It need not hold batchfleet.
+    Creates a virtual environment with the Python that runs this command and installs the lock file
+    with `pip install --require-hashes`, wheels only. It is stored in the cache folder under the
+    digest of the lock file, so versions with the same lock file share it. Run this on each machine
+    whose workers serve the version, with the Python and the --cache of those workers. The lock
+    file need not include batchfleet.
     """
     store, manifest = _find(loaded, name)
     if not manifest.environment.startswith(LOCKED):
@@ -58,13 +59,13 @@ def build(loaded: Loaded, *, name: str, as_json: bool) -> None:
         say(f"the environment of {manifest.model}/{manifest.version} is in {folder}")
 
 
-@environment.command("show", short_help="Tell which Python a version would run in here.")
+@environment.command("show", short_help="Show which Python a version would use here.")
 @click.argument("name", metavar="NAME[/VERSION]")
 @with_settings("store", "cache", "allow_environments", *LOGS)
 @json_option
 @examples("batchfleet models environment show sentiment/3")
 def show(loaded: Loaded, *, name: str, as_json: bool) -> None:
-    """Tell which Python a version would run in on this machine, or why it would not."""
+    """Show which Python a version would use on this machine, or why it cannot run."""
     _, manifest = _find(loaded, name)
     python = ""
     if manifest.environment:
@@ -94,5 +95,5 @@ def _lock_file(store: Store, manifest: Manifest) -> Path:
         if entry.sha256 == digest:
             return folder / name
     raise StoreError(
-        f"{manifest.model}/{manifest.version} does not hold the lock file {manifest.environment}"
+        f"{manifest.model}/{manifest.version} does not contain the lock file {manifest.environment}"
     )

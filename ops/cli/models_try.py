@@ -20,20 +20,23 @@ from ._shared.wishes import content_options, split_class, wishes_of
 
 @click.command("try", short_help="Run one request through a version, without a fleet.")
 @click.argument("source", metavar="NAME[/VERSION] | FILE.py[:CLASS]")
-@click.option("--text", "texts", multiple=True, help="A text, one row; may be given again.")
+@click.option("--text", "texts", multiple=True, help="Text of one row; repeatable.")
 @click.option(
     "--input",
     "file",
     type=click.File("rb"),
-    help="JSON: a text, a list of texts, an object name → array, or a list of tensors; - is stdin.",
+    help="JSON file: a text, a list of texts, an object {name: array}, or a list of tensors; - "
+    "reads stdin.",
 )
-@click.option("--parameters", metavar="JSON", default="", help="Parameters for the model.")
+@click.option(
+    "--parameters", metavar="JSON", default="", help="Parameters for the model, a JSON object."
+)
 @click.option(
     "--stage",
     type=click.Choice(STAGES),
     default=STAGES[-1],
     show_default=True,
-    help="The last stage to run; what it gives is shown.",
+    help="Last stage to run; its result is shown.",
 )
 @content_options
 @with_settings("store", "device", "threads", "allow_code", "cache", *ENVIRONMENTS, *LOGS)
@@ -46,10 +49,10 @@ from ._shared.wishes import content_options, split_class, wishes_of
 def try_model(loaded: Loaded, *, source: str, stage: str, as_json: bool, **given: Any) -> None:
     """Run one request through a version, without a fleet and without Redis.
 
-    The very code of a worker loads it, prepares the rows, runs them and encodes the answer, in one
-    process at this terminal: breakpoint() in your class stops here. What your class raises is shown
-    with its own trace, and what it prints goes to stderr. A ValueError of preprocess counts as the
-    caller's fault, and its trace is shown with --log-level debug.
+    The code of a worker loads the version, prepares the rows, runs them and encodes the reply, all
+    in this process, so breakpoint() in your class stops at this terminal. Exceptions of your class
+    are shown with their traceback; its output goes to stderr. A ValueError in preprocess means
+    invalid input; its traceback is shown with --log-level debug.
     """
     texts, file = given.pop("texts"), given.pop("file")
     inputs = read_inputs(texts, file)

@@ -9,7 +9,7 @@ from ._shared.options import LOGS, Loaded, examples, json_option, with_settings
 
 @click.command()
 @click.argument("model")
-@click.option("--refuse", is_flag=True, help="Answer new requests `unavailable` instead.")
+@click.option("--refuse", is_flag=True, help="Refuse new requests and finish accepted ones.")
 @wait_option
 @with_settings("redis_url", "namespace", *LOGS)
 @json_option
@@ -18,16 +18,17 @@ from ._shared.options import LOGS, Loaded, examples, json_option, with_settings
     "batchfleet pause minilm --refuse",
 )
 def pause(loaded: Loaded, *, model: str, refuse: bool, wait_s: float, as_json: bool) -> None:
-    """Keep requests of a model waiting, or refuse them.
+    """Stop processing the requests of a model.
 
-    Requests are accepted and wait, up to the backlog; workers finish what they hold and take
-    nothing more. Deadlines go on. With --refuse new requests are answered `unavailable`, with a
-    retry-after, and workers go on until nothing is open.
+    Workers finish what they hold and fetch nothing more. New requests are accepted, up to the
+    backlog limit, and wait; their deadlines still apply. With --refuse, drain the model instead:
+    new requests are answered `unavailable` with a retry-after time, and workers process what was
+    accepted.
 
-    It holds once the command returns: all routers and workers that are alive follow by then. Where
-    one does not within --wait, it is named, and the exit code is 1; it holds all the same.
+    The command returns when all live routers and workers follow the change. If one does not within
+    --wait, it is named and the exit code is 1; the change stays active.
     """
-    what = "new requests are refused" if refuse else "requests wait, workers take nothing"
+    what = "new requests are refused" if refuse else "requests wait, workers fetch nothing"
     sentence = f"{model} is paused: {what}; `batchfleet resume {model}` ends it"
     change_intake(
         loaded, model, "refuse" if refuse else "hold", sentence, wait_s=wait_s, as_json=as_json

@@ -35,9 +35,9 @@ from ._shared.options import (
     "batchfleet result minilm my-own-id --timeout 5 --json",
 )
 def result(loaded: Loaded, *, model: str, id: str, timeout: float | None, as_json: bool) -> None:  # noqa: A002 - the name of the contract
-    """Wait for the answer to a request that was submitted.
+    """Wait for the reply to a submitted request.
 
-    The answer stays on the server until its time is over, so that it can be read again.
+    The server keeps the reply for the model's result_ttl_ms; until then you can read it again.
     """
     print_answer(
         lambda: ask(
@@ -54,6 +54,4 @@ async def _result(client: AsyncClient, request: tuple[str, str], timeout_s: floa
         if await client.status(request) is not State.UNKNOWN:
             raise
     model, name = request
-    raise RequestError.of(
-        ErrorKind.UNKNOWN_REQUEST, f"nothing is known of request {name} of {model}"
-    )
+    raise RequestError.of(ErrorKind.UNKNOWN_REQUEST, f"{model} has no request {name}")

@@ -14,9 +14,9 @@ from ._shared.options import LOGS, Loaded, examples, json_option, with_settings
 @json_option
 @examples("batchfleet resume minilm")
 def resume(loaded: Loaded, *, model: str, wait_s: float, as_json: bool) -> None:
-    """Have a paused model serve again.
+    """End a pause.
 
-    What waits is taken at once, as far as its deadline has not passed. It holds once the command
-    returns, as with `pause`.
+    Workers process the waiting requests whose deadline has not passed. The command returns when all
+    live routers and workers follow the change, as with `pause`.
     """
-    change_intake(loaded, model, "open", f"{model} is served again", wait_s=wait_s, as_json=as_json)
+    change_intake(loaded, model, "open", f"{model} is resumed", wait_s=wait_s, as_json=as_json)

@@ -28,7 +28,10 @@ def submit(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Ask a model and print the request's id without waiting."""
+    """Send a request and print its id.
+
+    Fetch the reply later with `batchfleet result MODEL ID`.
+    """
     inputs, fields = read_inputs(texts, file), option_fields(given)
     handle = ask(loaded.settings, lambda client: client.submit(model, inputs, **fields), keep=True)
     if as_json:

@@ -14,7 +14,7 @@ from ._shared.output import print_json, say
 
 @click.command()
 @click.argument("model")
-@click.option("--force", is_flag=True, help="Even if requests are open; they are forgotten.")
+@click.option("--force", is_flag=True, help="Undeploy even if requests are open; they are dropped.")
 @wait_option
 @with_settings("redis_url", "namespace", "store", *LOGS)
 @json_option
@@ -25,10 +25,9 @@ from ._shared.output import print_json, say
 def undeploy(loaded: Loaded, *, model: str, force: bool, wait_s: float, as_json: bool) -> None:
     """Take a model out of service.
 
-    Its streams go away, so that callers learn at once that it is not there; kept replies stay until
-    their time is over. Versions stay in the store. Once the command returns, all routers and
-    workers that are alive have let go of the model; where one has not within --wait, it is named,
-    and the exit code is 1.
+    Its streams are deleted, so new requests fail at once. Replies are kept until they expire, and
+    versions stay in the store. The command returns when all live routers and workers have dropped
+    the model. If one has not within --wait, it is named and the exit code is 1.
     """
     with changing(loaded.settings) as operator:
         workers = operator.executor.run(fleet.living(operator.keys(model)))
@@ -39,5 +38,5 @@ def undeploy(loaded: Loaded, *, model: str, force: bool, wait_s: float, as_json:
         left = {"model": model, "forgotten_requests": forgotten}
         print_json(left | programs_json(found))
     else:
-        say(f"{model} is out of service; {forgotten} open requests were forgotten")
+        say(f"{model} is out of service; {forgotten} open requests were dropped")
     report_following(found, wait_s)

@@ -29,12 +29,14 @@ def read_inputs(texts: tuple[str, ...], file: IO[bytes] | None) -> Any:
         CallerError: the file is too large, is not JSON, or holds tensors that are ill-formed.
     """
     if bool(texts) == (file is not None):
-        raise click.UsageError("give texts or --input FILE, one of the two")
+        raise click.UsageError("give either texts or --input FILE")
     if file is None:
         return list(texts)
     raw = file.read(_FILE_BYTES_MAX + 1)
     if len(raw) > _FILE_BYTES_MAX:
-        raise RequestError.of(ErrorKind.TOO_LARGE, f"the file is over {_FILE_BYTES_MAX} bytes")
+        raise RequestError.of(
+            ErrorKind.TOO_LARGE, f"the file is larger than {_FILE_BYTES_MAX} bytes"
+        )
     body = decode_body(raw, JSON)
     is_tensors = isinstance(body, list) and any(isinstance(part, dict) for part in body)
     return _inputs_of(body) if is_tensors else body
@@ -101,7 +103,7 @@ def _describe(name: str, column: Column) -> list[str]:
         head = f"{name}  {datatype_of(column.dtype)} {list(column.shape)}"
         rows = [_shown_row(row) for row in column[:_ROWS_SHOWN]]
     hidden = len(column) - _ROWS_SHOWN
-    tail = [f"  … and {hidden} rows more"] if hidden > 0 else []
+    tail = [f"  … and {hidden} more rows"] if hidden > 0 else []
     return [head, *(f"  {row}" for row in rows[:_ROWS_SHOWN]), *tail]
 
 

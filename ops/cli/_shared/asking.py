@@ -45,19 +45,39 @@ def request_options(command: Command) -> Command:
             "--input",
             "file",
             type=click.File("rb"),
-            help="JSON instead of texts: a text, a list of texts, an object name → array, or a "
-            "list of tensors of the contract; - reads stdin.",
+            help="JSON file with the inputs instead of TEXT: a text, a list of texts, an object "
+            "{name: array}, or a list of tensors (docs/protocol.md); - reads stdin.",
         ),
-        click.option("--id", "id", help="An id of your own; a repeated one joins."),
-        click.option("--version", "version", help="A version; the stable one if not given."),
-        click.option("--parameters", metavar="JSON", help="Parameters for the model."),
-        click.option("--outputs", metavar="NAME,NAME", help="Outputs wanted; all if not given."),
-        click.option("--priority", type=click.Choice(PRIORITIES), help="Before whom it goes."),
-        click.option("--truncate", type=click.Choice(["end", "refuse"]), help="Of long texts."),
-        click.option("--timeout", type=_TIMEOUT, metavar="SECONDS", help="How long it may take."),
-        click.option("--delay", type=_DELAY, metavar="SECONDS", help="How long it waits first."),
-        click.option("--retries", type=_RETRIES, help="How often it may run again where it fails."),
-        click.option("--meta", help="Text that comes back with the answer."),
+        click.option(
+            "--id",
+            "id",
+            help="Id of the request. If a request has this id, wait for its reply instead.",
+        ),
+        click.option("--version", "version", help="Version to run; default: the deployed one."),
+        click.option(
+            "--parameters", metavar="JSON", help="Parameters for the model, a JSON object."
+        ),
+        click.option("--outputs", metavar="NAME,NAME", help="Return only these outputs."),
+        click.option("--priority", type=click.Choice(PRIORITIES), help="Queue priority."),
+        click.option(
+            "--truncate",
+            type=click.Choice(["end", "refuse"]),
+            help="Cut texts over max_length (end) or refuse them.",
+        ),
+        click.option(
+            "--timeout",
+            type=_TIMEOUT,
+            metavar="SECONDS",
+            help="Time until the deadline; default: the model's timeout_ms.",
+        ),
+        click.option(
+            "--delay",
+            type=_DELAY,
+            metavar="SECONDS",
+            help="Wait this long before running; the timeout begins then.",
+        ),
+        click.option("--retries", type=_RETRIES, help="Maximum number of retries after a failure."),
+        click.option("--meta", help="Text that is returned with the reply."),
     )
     for option in reversed(options):
         command = option(command)

@@ -5,20 +5,20 @@ import click
 from ....wire.numbers import Range
 from .options import BoundedNumber, seconds
 
-tenant_option = click.option("--tenant", help="Those of this tenant alone.")
+tenant_option = click.option("--tenant", help="Only those of this tenant.")
 older_than_option = click.option(
     "--older-than",
     type=seconds(0, 10_000_000),
     metavar="SECONDS",
-    help="Those this old alone.",
+    help="Only those at least this old.",
 )
-yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 limit_option = click.option(
     "--limit",
     type=BoundedNumber(Range(1, 1_000_000)),
     default=100,
     show_default=True,
-    help="Show so many.",
+    help="Maximum number to show.",
 )
 
 

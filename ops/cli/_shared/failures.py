@@ -20,26 +20,30 @@ from ....wire.errors import (
 from ....wire.texts import terminal_text
 
 _NAMES: tuple[tuple[type[BatchfleetError], str, str], ...] = (
-    (SettingsError, "settings", "`batchfleet settings` lists all of them with their meaning"),
+    (SettingsError, "settings", "`batchfleet settings` lists all settings"),
     (EnvironmentMissingError, "environment", ""),
     (VersionRefusedError, "model", ""),
-    (StoreError, "store", "`batchfleet models list` shows what is there; --store names another"),
+    (
+        StoreError,
+        "store",
+        "`batchfleet models list` shows its contents; --store names another store",
+    ),
     (
         ServerError,
         "server",
-        "check --redis-url or BATCHFLEET_REDIS_URL; `batchfleet up` starts a fleet with its own",
+        "check --redis-url or BATCHFLEET_REDIS_URL; `batchfleet up` starts a private server",
     ),
-    (ProtocolError, "protocol", "do both sides run the same release of batchfleet?"),
+    (ProtocolError, "protocol", "use the same release of batchfleet on both sides"),
 )
 
 _REMEDIES: dict[ErrorKind, str] = {
-    ErrorKind.UNKNOWN_MODEL: "`batchfleet status` lists what is deployed",
-    ErrorKind.UNKNOWN_VERSION: "`batchfleet status` lists the versions that are deployed",
-    ErrorKind.UNKNOWN_REQUEST: "replies are kept for a time only; are model, tenant and id right?",
+    ErrorKind.UNKNOWN_MODEL: "`batchfleet status` lists the deployed models",
+    ErrorKind.UNKNOWN_VERSION: "`batchfleet status` lists the deployed versions",
+    ErrorKind.UNKNOWN_REQUEST: "replies expire; check model, tenant and id",
     ErrorKind.BUSY: "try again later, start more workers, or raise `backlog` with `deploy set`",
     ErrorKind.NO_WORKER: "`batchfleet status` shows why; `batchfleet consumer` starts a worker",
-    ErrorKind.DEADLINE_EXCEEDED: "give it more time with --timeout, or start more workers",
-    ErrorKind.TOO_LONG: "shorten the text; `--truncate end` cuts it where the model can do that",
+    ErrorKind.DEADLINE_EXCEEDED: "use a longer --timeout, or start more workers",
+    ErrorKind.TOO_LONG: "shorten the text, or use `--truncate end` if the model supports it",
 }
 
 

@@ -34,7 +34,7 @@ def require_own_store(settings: Settings) -> None:
     why = "" if settings.shares_store else Store(settings.store).why_not_ours()
     if why:
         raise StoreError(
-            f"{why}; a store that others may write to is used where it is allowed by its path, "
+            f"{why}; to use a store that others can write to, allow its path with "
             f"--shared-store {settings.store}"
         )
 

@@ -26,7 +26,7 @@ wait_option = click.option(
     default=_WAIT_S,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait for routers and workers to follow; 0 = not at all.",
+    help="How long to wait until all routers and workers follow the change; 0 = do not wait.",
 )
 
 
@@ -40,7 +40,9 @@ def follow(
     if not console.is_terminal:
         found = await_following(read, wait_s * 1000, SystemClock(), pause, bool)
     else:
-        with console.status(Text(f"waiting for the programs of {terminal_text(model)}")) as status:
+        with console.status(
+            Text(f"waiting for routers and workers of {terminal_text(model)}")
+        ) as status:
             found = await_following(
                 read, wait_s * 1000, SystemClock(), pause, lambda now: status.update(_progress(now))
             )
@@ -68,11 +70,11 @@ def report_following(found: Following, wait_s: float) -> None:
     """
     if found.silent:
         say(
-            f"left out, for want of a heartbeat: {', '.join(found.silent)}; what they still do by "
-            "an older record is refused",
+            f"not waited for, without a heartbeat: {', '.join(found.silent)}; the server rejects "
+            "what they do under an older deploy record",
             err=True,
         )
     if found.stamp is not None and not found.has_router:
-        say("no router is running; requests wait until one is started", err=True)
+        say("no router is running; requests wait until one starts", err=True)
     if wait_s:
         found.require_followed(wait_s)

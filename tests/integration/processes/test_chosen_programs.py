@@ -72,7 +72,7 @@ def test_a_record_in_redis_starts_no_program(fleet, trap, builtin):
     fleet.deploy(draft_of(builtin, "m"))
     fleet.wait_served("m")
     write_record(fleet, "m", environment=str(trap.folder))
-    refusal(fleet, "m", "must not run on this worker")
+    refusal(fleet, "m", "is not allowed on this worker")
     assert not trap.was_sprung
     told = consumer.events("lane.refused")[-1]
     assert str(trap.folder) in told["reason"]
@@ -113,7 +113,7 @@ def test_a_forged_cache_starts_no_program(fleet, tmp_path):
     (tmp_path / "cache").chmod(0o777)
     fleet.consumer()
     fleet.deploy(draft_of("noop", "m", environment=LOCKED))
-    refusal(fleet, "m", "anybody may write to")
+    refusal(fleet, "m", "every user can write to")
     assert not trap.was_sprung
 
 
@@ -134,8 +134,8 @@ def test_trying_a_version_of_a_store_starts_no_program_either(fleet, trap, tmp_p
     place = ["--store", fleet.store.root, "--cache", str(tmp_path / "cache")]
     assert "--allow-environments" in run(fleet, "try", "m", "--text", "x", *place)
     assert "--allow-environments" in run(fleet, "environment", "show", "m", *place)
-    assert "anybody may write to" in run(fleet, "try", "n", "--text", "x", *place)
-    assert "anybody may write to" in run(fleet, "environment", "show", "n", *place)
+    assert "every user can write to" in run(fleet, "try", "n", "--text", "x", *place)
+    assert "every user can write to" in run(fleet, "environment", "show", "n", *place)
     assert not trap.was_sprung
     assert not forged.was_sprung
     allowed = ["--allow-environments", str(trap.folder)]
@@ -155,7 +155,7 @@ def test_an_environment_is_built_in_no_cache_that_others_may_write(fleet, tmp_pa
     cache.mkdir()
     cache.chmod(0o777)
     place = ["--store", fleet.store.root, "--cache", str(cache)]
-    assert "no cache can lie there" in run(fleet, "environment", "build", "spy", *place)
+    assert "the cache cannot be there" in run(fleet, "environment", "build", "spy", *place)
     assert not list(cache.rglob("python"))
 
 
@@ -222,7 +222,7 @@ def test_a_fleet_of_up_starts_no_program_either(trap, tmp_path, monkeypatch):
         children = psutil.Process(process.pid).children(recursive=True)
         own = [" ".join(c.cmdline()) for c in children if c.pid != facts["pids"]["server"]]
         assert not [line for line in own if "redis:" in line or "unix:" in line]
-        until(lambda: "must not run on this worker" in log.read_text(), "noop is refused")
+        until(lambda: "is not allowed on this worker" in log.read_text(), "noop is refused")
         assert not trap.was_sprung
 
 
@@ -234,7 +234,7 @@ def test_a_class_that_is_developed_sees_no_secret(tmp_path):
     environ = {"PATH": os.defpath, "BATCHFLEET_TENANT": "hidden", "MY_KEY": "mine"}
     (tmp_path / "named.py").write_text(f"MANIFEST = {{'environment': '{trap.folder}'}}\n" + SPY)
     log = tmp_path / "log"
-    for name, told in (("spy.py", ""), ("named.py", "must not run on this worker")):
+    for name, told in (("spy.py", ""), ("named.py", "is not allowed on this worker")):
         with staying("dev", name, log=log, cwd=tmp_path, env=environ) as process:
             facts = json.loads(process.stdout.readline())
             if told:

@@ -66,7 +66,7 @@ def test_a_new_model_works_is_tested_and_can_be_published(run, store_path, tmp_p
     out, _ = run("models", "try", "mine/1", "--text", "a b", "--json")
     assert json.loads(out)["lengths"] == [2]
     _, err = run("models", "init", "my-model.2", exit_code=1)
-    assert "is there already" in err
+    assert "already exists" in err
 
 
 @pytest.mark.parametrize(("name", "expected"), [("a-b.c", "ABC"), ("7up", "Model7up")])
@@ -138,7 +138,7 @@ def test_a_file_beside_the_model_that_does_not_come_along_is_named_with_the_fix(
     assert "models list" not in err
     faulty.write_text("from . import helper\n" + FAULTY)
     _, err = run("models", "try", source, "--text", "abc", exit_code=1)
-    assert "no file of the version; add it with --file helper.py" in err
+    assert "not a file of the version; add it with --file helper.py" in err
     out, _ = run("models", "try", source, "--text", "abc", "--file", str(folder / "helper.py"))
     assert "0.5" in out
     optional = "try:\n    from . import absent\nexcept ImportError:\n    absent = None\n"
@@ -206,6 +206,6 @@ def test_a_port_that_is_in_use_is_told_in_one_line(run, faulty):
         port = taken.getsockname()[1]
         _, err = run("dev", str(faulty), "--port", str(port), exit_code=1)
     assert err.splitlines() == [
-        f"error: port {port} of 127.0.0.1 is in use, by another fleet perhaps; name another with "
-        "--port, or leave it out for a socket"
+        f"error: port {port} of 127.0.0.1 is in use, maybe by another fleet; choose another with "
+        "--port, or leave it out to use a socket"
     ]

@@ -33,7 +33,7 @@ def is_apart(conduct, lane, now_ms=0.0):
 def test_a_version_whose_load_ends_the_process_is_refused_at_once_and_apart_from_then_on():
     conduct, bad = Conduct(), lane("bad")
     assert lost(conduct, bad, loading=bad)
-    assert bad.refusal == "while it was loaded, it ended the device process: exit code 3"
+    assert bad.refusal == "it ended the device process while loading: exit code 3"
     assert is_apart(conduct, bad, 1e9)
     assert not is_apart(conduct, lane("good"))
 

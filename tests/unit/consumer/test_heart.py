@@ -8,12 +8,12 @@ from support.loops import Watch
 
 from batchfleet.broker import fleet
 from batchfleet.broker.commands import as_is, plain
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.worker.context import WorkerContext
 from batchfleet.consumer.worker.heartbeat import Heartbeat
 from batchfleet.service.events import Events
 from batchfleet.service.settings import Settings
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.keys import ModelKeys
 
 KEYS = ModelKeys("bf", "m")

@@ -7,12 +7,12 @@ from support.broker_wire import RECORD, TENANT, wired
 from support.loops import Watch, watched_loop
 
 from batchfleet.broker import fleet, requests
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.batching.state import Lane
 from batchfleet.consumer.worker.intake import Intake, Offer
 from batchfleet.service.fault_points import FaultPoints
 from batchfleet.service.watchdog import PROMPT
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.deployment import Stamp
 
 

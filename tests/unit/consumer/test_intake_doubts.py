@@ -7,11 +7,11 @@ from support.broker_wire import RECORD, wired
 from support.loops import Watch
 
 from batchfleet.broker.errors import UnreachableError
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.batching.state import Lane
 from batchfleet.consumer.worker.intake import Intake, Offer
 from batchfleet.service.fault_points import FaultPoints
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.deployment import Stamp
 
 # So many turns find whatever is there to be found.

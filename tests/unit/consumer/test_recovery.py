@@ -5,13 +5,13 @@ from support.broker_wire import RECORD, TENANT, wired
 from support.loops import Watch
 
 from batchfleet.broker import fleet
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.batching.state import Lane
 from batchfleet.consumer.worker.context import WorkerContext
 from batchfleet.consumer.worker.recovery import Recovery
 from batchfleet.service.events import Events
 from batchfleet.service.settings import Settings
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.deployment import Deployment
 
 

@@ -4,14 +4,14 @@ import pytest
 from support.broker_wire import RECORD, wired
 from support.loops import Watch
 
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.batching.state import EndedRequest, HeldRequest, Lane, Placement
 from batchfleet.consumer.link.protocol import Failure
 from batchfleet.consumer.worker.context import WorkerContext
 from batchfleet.consumer.worker.finisher import Settler
 from batchfleet.service.events import Events
 from batchfleet.service.settings import Settings
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.errors import ErrorKind
 from batchfleet.wire.reply import decode_reply
 

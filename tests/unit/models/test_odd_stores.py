@@ -67,7 +67,7 @@ def test_so_is_a_bad_model(root, kind):
 def test_where_every_version_is_bad_each_is_named(root):
     shutil.rmtree(root / GOOD / "1")
     BAD_VERSIONS["empty"][0](root)
-    with pytest.raises(StoreError, match=r"no version of good to use: good/2 .*must be JSON"):
+    with pytest.raises(StoreError, match=r"no usable version of good: good/2 .*must be JSON"):
         Store(str(root)).newest(GOOD)
 
 
@@ -150,9 +150,9 @@ def _loop(folder):
 
 @pytest.mark.parametrize(("make", "reason"), [
     (lambda folder: os.mkfifo(folder / "fifo"), "neither a file nor a folder"),
-    (lambda folder: (folder / "gone").symlink_to("nowhere"), "leads nowhere"),
-    (lambda folder: (folder / "self").symlink_to("self"), "leads nowhere"),
-    (_loop, "link to a folder that it lies in"),
+    (lambda folder: (folder / "gone").symlink_to("nowhere"), "a broken link"),
+    (lambda folder: (folder / "self").symlink_to("self"), "a broken link"),
+    (_loop, "link to a folder that contains it"),
 ])  # fmt: skip
 def test_what_is_no_file_is_named_when_a_version_is_made(tmp_path, make, reason):
     folder = tmp_path / "folder"
@@ -165,13 +165,13 @@ def test_what_is_no_file_is_named_when_a_version_is_made(tmp_path, make, reason)
 def test_a_version_has_so_many_files_at_most(tmp_path):
     for number in range(FILES_MAX + 1):
         (tmp_path / f"{number}").touch()
-    with pytest.raises(StoreError, match=f"over {FILES_MAX} files"):
+    with pytest.raises(StoreError, match=f"more than {FILES_MAX} files"):
         files_under(tmp_path)
 
 
 def test_a_source_that_is_no_file_is_not_waited_for(root, tmp_path):
     os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(StoreError, match="no regular file"):
+    with pytest.raises(StoreError, match="not a regular file"):
         Store(str(root)).publish(
             Manifest(model="m", version="1", runtime="noop"), {"w": tmp_path / "fifo"}
         )

@@ -76,7 +76,7 @@ def test_inputs_that_are_not_json_are_refused():
 
 @pytest.mark.parametrize(("texts", "file"), [((), None), (("one",), io.BytesIO(b'"two"'))])
 def test_texts_and_file_are_one_or_the_other(texts, file):
-    with pytest.raises(click.UsageError, match="one of the two"):
+    with pytest.raises(click.UsageError, match="either texts or --input"):
         read_inputs(texts, file)
 
 
@@ -111,7 +111,7 @@ def test_outputs_show_size_and_the_first_numbers():
 def test_many_rows_are_cut():
     lines = describe_outputs({"n": np.zeros(50, np.int64)})
     assert len(lines) == 22
-    assert lines[-1] == "  … and 30 rows more"
+    assert lines[-1] == "  … and 30 more rows"
 
 
 def test_a_reply_with_raw_bytes_becomes_json():

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ...broker.errors import refused
 from ...service.clock import Clock
-from ..errors import refused
 
 V = TypeVar("V")
 
@@ -25,6 +25,10 @@ class Hash(dict[bytes, bytes]):
 
 class Text(bytes):
     """The value of a string key."""
+
+
+class Status(bytes):
+    """An answer that is no text of a key: `OK`."""
 
 
 @dataclass(slots=True)

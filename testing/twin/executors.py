@@ -9,10 +9,9 @@ from typing import Any, NoReturn, Self, TypeVar
 
 import hiredis
 
-from ...wire.errors import ServerError
-from ..commands import Command, as_is, plain
-from ..errors import OverlongAnswerError, RefusedError, UnreachableError
-from ..interface import (
+from ...broker.commands import Command, as_is, plain
+from ...broker.errors import OverlongAnswerError, RefusedError, UnreachableError
+from ...broker.interface import (
     COMMAND_TIMEOUT_S,
     AsyncExecutor,
     ChannelSubscription,
@@ -21,6 +20,7 @@ from ..interface import (
     OnMessage,
     require_patience,
 )
+from ...wire.errors import ServerError
 from .server import MemoryServer, Waiting
 
 T = TypeVar("T")

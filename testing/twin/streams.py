@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..errors import refused
+from ...broker.errors import refused
 
 # The server drops whole nodes of this many entries when it may trim approximately.
 _NODE_ENTRIES = 100

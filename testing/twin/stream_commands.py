@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import refused
+from ...broker.errors import refused
 from .data_commands import Args, Handler
-from .database import Database
+from .database import Database, Status
 from .streams import HIGHEST, LOWEST, EntryId, Group, Pending, Stream, read_id
 
 Answer = list[Any]
@@ -161,7 +161,7 @@ def _xgroup(database: Database, args: Args) -> bytes | int:
     if name in stream.groups:
         raise refused("BUSYGROUP Consumer Group name already exists")
     stream.groups[name] = Group(stream.last if start == b"$" else read_id(start))
-    return b"OK"
+    return Status(b"OK")
 
 
 def _delete_consumer(database: Database, args: Args) -> int:

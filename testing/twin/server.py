@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from ...broker.commands import Command, Part, Script
+from ...broker.errors import RefusedError, refused
 from ...service.clock import Clock, SystemClock
-from ..commands import Command, Part, Script
-from ..errors import RefusedError, refused
 from .data_commands import DATA_COMMANDS, Handler
 from .database import Database
-from .scripts import SCRIPTS
+from .scripting import ScriptRunner
 from .stream_commands import STREAM_COMMANDS, block_ms
 
 OnAnswer = Callable[[Any], None]
@@ -49,6 +49,7 @@ class MemoryServer:
         self.clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._database = Database(self.clock)  # guarded by _lock
+        self._scripts = ScriptRunner(self._run)  # guarded by _lock
         self._waiting: list[Waiting] = []  # guarded by _lock; in the order of their coming
         self._listeners: dict[bytes, list[OnAnswer]] = {}  # guarded by _lock
         self.is_full = False  # as though `maxmemory` were reached; anybody may set it
@@ -165,18 +166,10 @@ class MemoryServer:
             raise refused(f"ERR wrong number of arguments for '{name.decode()}'") from error
 
     def _run_script(self, script: Script, args: Sequence[bytes]) -> Any:
-        function = SCRIPTS.get(script.name)
-        if function is None:
-            raise refused(f"NOSCRIPT the twin has no script {script.name}")
         if self.is_full and not _runs_when_full(script):
             raise refused("OOM command not allowed when used memory > 'maxmemory'.")
-        count = int(args[1])
-        keys, rest = args[2 : 2 + count], args[2 + count :]
-        return function(self._call, keys, rest)
-
-    def _call(self, *parts: Part) -> Any:
-        name, *args = as_sent(parts)
-        return self._run(name, args)
+        keys_end = 2 + int(args[1])
+        return self._scripts.run(script, args[2:keys_end], args[keys_end:])
 
     def _info(self) -> bytes:
         used, limit = (1, 1) if self.is_full else (0, 0)

@@ -7,8 +7,8 @@ connection. None waits here; `server.py` tries those that wait again.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..errors import refused
-from .database import Database, Hash, SortedSet, Text
+from ...broker.errors import refused
+from .database import Database, Hash, SortedSet, Status, Text
 
 Args = Sequence[bytes]
 Handler = Callable[[Database, Args], Any]
@@ -53,7 +53,7 @@ def _slice(values: list[bytes], start: bytes, stop: bytes) -> list[bytes]:
 
 
 def _ping(_: Database, __: Args) -> bytes:
-    return b"PONG"
+    return Status(b"PONG")
 
 
 def _echo(_: Database, args: Args) -> bytes:
@@ -111,7 +111,7 @@ def _set(database: Database, args: Args) -> bytes:
             raise refused("ERR syntax error")
         expires_ms = database.now_ms() + _whole(args[3])
     database.put(args[0], Text(args[1]), expires_ms)
-    return b"OK"
+    return Status(b"OK")
 
 
 def _strlen(database: Database, args: Args) -> int:

@@ -8,10 +8,10 @@ from support.fleet import until
 
 from batchfleet.broker import claiming, fleet, requests
 from batchfleet.broker.commands import as_is, plain
-from batchfleet.broker.memory.executors import MemoryBroker, MemoryExecutor
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.broker.requests import Accepted, Finished
 from batchfleet.service.clock import ManualClock
+from batchfleet.testing.twin.executors import MemoryBroker, MemoryExecutor
+from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire import limits
 
 PATIENCE_S = 20.0
