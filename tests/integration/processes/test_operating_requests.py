@@ -8,7 +8,7 @@ from support.fleet import check_all_ok, draft_of, limits, shared_fleet, until
 
 from batchfleet.broker import fleet as commands
 from batchfleet.ops import dead_letters, deployment, open_requests
-from batchfleet.ops.cli.open_requests import model_view
+from batchfleet.ops.cli.requests import model_view
 from batchfleet.wire.reply import decode_reply
 
 MODEL = "m"
