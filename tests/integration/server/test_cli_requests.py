@@ -274,7 +274,7 @@ def test_letters_are_purged(cli, wire):
     wire.join("w1")
     give_up(wire, "a")
     assert shown(cli, "dead", "purge", "m", "--older-than", "3600", "--yes")["removed"] == 0
-    assert "remove those of 1" in cli("dead", "purge", "m", exit_code=1, input="n\n").stderr
+    assert "delete those of 1" in cli("dead", "purge", "m", exit_code=1, input="n\n").stderr
     assert shown(cli, "dead", "purge", "m", "--yes") == {"model": "m", "removed": 1}
     assert cli("dead", "list", "m").stdout == "0 dead letters\n"
 
