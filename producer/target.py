@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from ..broker.interface import Broker
 from ..broker.redis_broker import RedisBroker
 from ..service.addresses import redis_url_fault
-from ..service.settings import Settings, load_settings
+from ..service.settings import Settings
+from ..service.settings_sources import load_settings
 from ..wire.errors import SettingsError
 from ..wire.names import require_name
 

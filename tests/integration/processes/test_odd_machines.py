@@ -12,7 +12,7 @@ from support.server import KINDS, program_or_skip
 from batchfleet.broker.blocking import BlockingExecutor
 from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, is_socket_path
 from batchfleet.broker.fleet import ping
-from batchfleet.service.settings import load_settings
+from batchfleet.service.settings_sources import load_settings
 from batchfleet.wire.errors import ServerError, SettingsError
 
 ODD = [
