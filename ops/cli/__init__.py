@@ -1,4 +1,4 @@
-"""The command line `batchfleet`: one file a command, loaded when it is run.
+"""The command line `batchfleet`: one file a command, of its name, loaded when it is run.
 
 The table below holds each command's line of help, so that `batchfleet --help` imports no command at
 all; a test holds the lines against the commands themselves.
@@ -36,8 +36,6 @@ COMMANDS = {
     "demo": "Embed real texts with a fleet, measure it and search them.",
 }
 
-# Where a command's file has another name.
-_FILES = {"requests": "open_requests"}
 # Commands of a group by the word that one would type without it.
 _ELSEWHERE = {
     "environments": "models environment",
@@ -63,8 +61,7 @@ class FleetGroup(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f".{_FILES.get(cmd_name, cmd_name)}", __name__)
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(import_module(f".{cmd_name}", __name__), cmd_name)
         return command
 
     def resolve_command(

@@ -21,7 +21,6 @@ from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, free_port
 from batchfleet.consumer.worker.intake import BELL_TIMEOUT_S
 from batchfleet.wire.keys import DEFAULT_TENANT
 
-pytestmark = pytest.mark.slow
 MODEL = "m"
 BACK_S = 5.0
 

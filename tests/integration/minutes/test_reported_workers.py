@@ -8,7 +8,6 @@ import signal
 import pytest
 from support.fleet import check_all_ok, draft_of, limits, running_fleet, until
 
-pytestmark = pytest.mark.slow
 MODEL = "m"
 LEASE_MS, BEAT_MS = 600, 200
 FAST = {"lease_ms": LEASE_MS, "beat_ms": BEAT_MS, "recover_ms": BEAT_MS}

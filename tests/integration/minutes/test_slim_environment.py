@@ -14,12 +14,10 @@ import pytest
 from support import commands
 from support.fleet import draft_of, running_fleet
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NOT_SOURCE = (".*", "build", "dist", "*.egg-info", "__pycache__", "node_modules")
 PIP_TIMEOUT_S = 300
 TIMEOUT_S = 60
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

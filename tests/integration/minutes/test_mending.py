@@ -7,8 +7,6 @@ from support.server import running_server
 from batchfleet.ops import deployment
 from batchfleet.wire.reply import decode_reply
 
-pytestmark = pytest.mark.slow
-
 MODEL = "m"
 AGAIN_S = 10
 LINES_MAX = 20

@@ -16,7 +16,7 @@ from batchfleet.wire.tensors import decode_columns
 MODEL = "minilm"
 DIMENSIONS = 384
 # Kept beside the tree, since the model is large.
-STORE = Path(__file__).parents[2] / ".cache" / "store"
+STORE = Path(__file__).parents[3] / ".cache" / "store"
 
 
 @pytest.fixture(scope="module")

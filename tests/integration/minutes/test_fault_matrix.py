@@ -4,13 +4,11 @@ import json
 import sys
 from pathlib import Path
 
-import pytest
 from support.commands import run
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.slow
 def test_a_run_is_played_and_judged():
     command = [sys.executable, "-m", "tests.fault", "worker.before_finish.raise"]
     done = run(command, cwd=ROOT, timeout_s=110)

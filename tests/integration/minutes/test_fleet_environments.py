@@ -12,7 +12,6 @@ from support.wheels import lock_file, make_wheel
 from batchfleet.models.drafting import PublishOptions, draft_of_file
 from batchfleet.ops import deployment
 
-pytestmark = pytest.mark.slow
 PATIENCE_S = 120
 MODEL = """\
 import flavour

@@ -1,11 +1,8 @@
 """No password of a fleet is found in what it prints, logs and hands to its processes."""
 
-import pytest
-
 from tests.acceptance.measuring.kept_secrets import kept_secrets
 
 
-@pytest.mark.slow
 def test_no_password_is_found_after_all_kinds_of_commands():
     """X2, X9: T14."""
     promises = kept_secrets(quick=True)

@@ -4,10 +4,8 @@ import json
 import signal
 from collections import Counter
 
-import pytest
 from support.fleet import check_all_ok, draft_of, limits, until
 
-pytestmark = pytest.mark.slow
 MODEL = "m"
 LEASE_MS, BEAT_MS = 900, 300
 FAST = {"lease_ms": LEASE_MS, "beat_ms": BEAT_MS, "recover_ms": BEAT_MS, "refresh_ms": 300}

@@ -1,6 +1,5 @@
 """A router that dies over what it has read, and the one that takes it over."""
 
-import pytest
 from support.fleet import check_all_ok, draft_of, until
 
 MODEL = "m"
@@ -8,7 +7,6 @@ MODEL = "m"
 HEIR_S = 5.0
 
 
-@pytest.mark.slow
 def test_what_a_dead_router_had_read_is_answered_within_five_seconds(fleet):
     fleet.deploy(draft_of("echo", MODEL))
     fleet.consumer()

@@ -13,8 +13,6 @@ from batchfleet.broker import routers
 from batchfleet.service.lifecycle import guarded_thread
 from batchfleet.wire.keys import router_key
 
-pytestmark = pytest.mark.slow
-
 MODEL = "m"
 TRIES = 10
 MANY_TRIES = 200

@@ -4,10 +4,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from support.fleet import check_all_ok, draft_of, limits, until
 
-pytestmark = pytest.mark.slow
 MODEL = "m"
 FAST = {"lease_ms": 900, "beat_ms": 300, "recover_ms": 300, "refresh_ms": 300}
 IN_TIME_S = 20

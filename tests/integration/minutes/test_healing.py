@@ -13,8 +13,6 @@ from support.server import delete_namespace
 
 from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, free_port
 
-pytestmark = pytest.mark.slow
-
 MODELS = HURT, CALM, PATIENT = ("a", "b", "c")
 AGAIN_S = 5.0
 # What routers make anew; the rest comes back as it is needed.

@@ -73,7 +73,6 @@ def ask(url, text, exit_code=0):
     return json.loads(done.stdout)
 
 
-@pytest.mark.slow
 def test_what_a_model_prints_goes_to_the_log_and_nothing_it_does_ends_the_fleet(fleet, chatty):
     log, url = fleet
     assert "HELLO" in str(ask(url, "hello")["outputs"])
@@ -92,7 +91,6 @@ def test_what_a_model_prints_goes_to_the_log_and_nothing_it_does_ends_the_fleet(
     assert ask(url, "hello")["version"] == "2"
 
 
-@pytest.mark.slow
 def test_a_worker_prints_nothing_but_its_ready_line(chatty, redis_server, namespace):
     batchfleet("models", "publish", str(chatty), "--name", "chatty", "--version", "1")
     server = ("--redis-url", redis_server.socket_url, "--namespace", namespace)
@@ -107,13 +105,11 @@ def test_a_worker_prints_nothing_but_its_ready_line(chatty, redis_server, namesp
     assert ready["models"] == ["chatty"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_a_pool_of_processes_finds_the_functions_of_a_version(fleet, method):
     assert ask(fleet[1], method)["outputs"][0]["data"] == [42]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_a_pool_works_where_a_version_is_tried(chatty, method):
     done = batchfleet("models", "try", str(chatty), "--text", method, "--json")
@@ -121,7 +117,6 @@ def test_a_pool_works_where_a_version_is_tried(chatty, method):
     assert "from a library" in done.stderr
 
 
-@pytest.mark.slow
 def test_a_trial_that_asks_or_ends_its_process_is_told_in_words(chatty):
     done = batchfleet(
         "models", "try", str(chatty), "--text", "input", exit_code=1, stdin=subprocess.DEVNULL

@@ -56,7 +56,6 @@ def command(place, *arguments, exit_code=0):
     return done
 
 
-@pytest.mark.slow
 def test_up_serves_what_is_good_of_a_store_and_names_the_rest(tmp_path):
     """Everything that can be wrong at once, each as a model of its own."""
     store = tmp_path / "store"
@@ -89,7 +88,6 @@ def test_up_serves_what_is_good_of_a_store_and_names_the_rest(tmp_path):
     assert "Traceback" not in told(tmp_path)
 
 
-@pytest.mark.slow
 def test_a_newest_version_that_is_bad_gives_way_to_the_one_before(tmp_path):
     store = tmp_path / "store"
     make_good(store)
@@ -105,7 +103,6 @@ def test_a_newest_version_that_is_bad_gives_way_to_the_one_before(tmp_path):
     command(tmp_path, "models", "show", "good/2", exit_code=1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a b%20c?d#e", "x" * 130])
 def test_up_lives_under_any_folder_for_temporary_files(tmp_path, monkeypatch, name):
     make_good(tmp_path / "store")
@@ -119,7 +116,6 @@ def test_up_lives_under_any_folder_for_temporary_files(tmp_path, monkeypatch, na
     assert list((tmp_path / name).iterdir()) == []
 
 
-@pytest.mark.slow
 def test_up_on_a_store_that_cannot_be_written_serves_all_the_same(tmp_path):
     """The copy of a deploy record does not lie there then, which is said."""
     store = tmp_path / "store"
@@ -131,7 +127,6 @@ def test_up_on_a_store_that_cannot_be_written_serves_all_the_same(tmp_path):
     assert "no copy could be written" in told(tmp_path)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("program", ["up", "consumer"])
 def test_a_store_that_anybody_may_write_is_refused_unless_it_is_named(tmp_path, program):
     store = tmp_path / "store"
@@ -148,7 +143,6 @@ def test_a_store_that_anybody_may_write_is_refused_unless_it_is_named(tmp_path, 
             assert facts_of(process, tmp_path)["models"] == [GOOD]
 
 
-@pytest.mark.slow
 def test_a_version_that_anybody_may_write_is_refused_by_the_worker(tmp_path):
     make_good(tmp_path / "store")
     folder = tmp_path / "store" / GOOD / "1"
@@ -159,7 +153,6 @@ def test_a_version_that_anybody_may_write_is_refused_by_the_worker(tmp_path):
     assert f"every user can write to {folder} (mode 0777; chmod o-w); `shared_store`" in status
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", [0o666, 0o622])
 def test_settings_that_anybody_may_write_are_refused(tmp_path, mode):
     path = tmp_path / "batchfleet.toml"
@@ -171,7 +164,6 @@ def test_settings_that_anybody_may_write_are_refused(tmp_path, mode):
     assert "any" in command(tmp_path, "settings").stdout
 
 
-@pytest.mark.slow
 def test_up_waits_for_a_slow_load_says_so_and_serves_what_is_ready(tmp_path):
     make_good(tmp_path / "store")
     go = tmp_path / "go"
@@ -186,7 +178,6 @@ def test_up_waits_for_a_slow_load_says_so_and_serves_what_is_ready(tmp_path):
     assert process.returncode == 0
 
 
-@pytest.mark.slow
 def test_up_ends_at_once_where_a_program_ends_before_it_is_ready(tmp_path):
     (tmp_path / "model.py").write_text(SLOW.replace("PLACE", repr(str(tmp_path / "never"))))
     command(tmp_path, "models", "publish", "model.py", "--name", "slow", "--version", "1")
