@@ -10,7 +10,7 @@ from random import Random
 import orjson
 
 from ..broker import fleet
-from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor
+from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor, blocking_timeout_s
 from ..broker.redis_broker import RedisBroker
 from ..broker.rights import WORKER, require_rights
 from ..service.clock import Clock
@@ -22,7 +22,7 @@ from ..service.lifecycle import StopSignal, Thread
 from ..service.outage import Outage
 from ..service.settings import Settings
 from ..service.steps import Steps
-from ..service.watchdog import Watchdog
+from ..service.watchdog import PROMPT, Pace, Watchdog
 from ..wire.announcements import worker_announcement
 from ..wire.deployment import Deployment, Stamp, VersionRecord
 from ..wire.errors import ServerError
@@ -34,6 +34,7 @@ from .link.device_environment import device_environment
 from .link.link import DeviceLink
 from .worker.cancelled import CancelWatch
 from .worker.context import Devices, WorkerContext
+from .worker.intake import BELL_TIMEOUT_S, Intake
 from .worker.interpreters import Interpreters
 from .worker.records import DeployRecords
 from .worker.recovery import Recovery
@@ -119,7 +120,7 @@ class Keeper:
         self._executor = worker.connect("keeper")
         self._steps = Steps(self._context.outage)
         self._records = DeployRecords(self._context.settings, self._context.events, self._steps)
-        self._recovery = Recovery(worker, self._executor, self._context)
+        self._recovery = Recovery(worker, self._executor)
         self._closed = CancelWatch(
             worker, self._executor, self._context.settings.namespace, self._steps
         )
@@ -179,11 +180,11 @@ class Keeper:
         Held, or pending since the lane before was dropped. An entry changes hands only where its
         owner leaves: the worker starts over as another.
         """
-        let_go = self._worker.let_go
+        orphaned = self._worker.orphaned
         for (model, version), lane in self._lanes.items():
             if lane.ready:
-                let_go.discard((model, version))  # intake looks at what is pending
-            elif lane.refusal and (lane.held_rows or (model, version) in let_go):
+                orphaned.discard((model, version))  # intake looks at what is pending
+            elif lane.refusal and (lane.held_rows or (model, version) in orphaned):
                 self._worker.drop_lane(lane)
                 self._is_stranded = True
                 self._context.events.emit("lane.stranded", model=model, version=version)
@@ -194,7 +195,7 @@ class Keeper:
             if lane.refusal:
                 self._worker.drop_lane(lane)
             elif lane.leaving:
-                self._lanes[pair] = self._worker.part(lane)
+                self._lanes[pair] = self._worker.move_lane(lane)
 
     def _tell_lanes(self) -> None:
         """Announce at once what is ready or refused now: whoever waits for it looks there."""
@@ -330,10 +331,11 @@ class Keeper:
         }
 
     def _start_intake(self, keys: ModelKeys) -> None:
-        over = threading.Event()
-        worker = self._worker
-        intake = worker.make_intake(keys, over)
-        thread = self._context.make_thread(f"intake {keys.model}", intake, worker.fail)
+        over, name, worker = threading.Event(), f"intake {keys.model}", self._worker
+        executor = worker.connect("take", blocking_timeout_s(BELL_TIMEOUT_S))
+        loop = self._context.watchdog.watch(name, BELL_TIMEOUT_S, Pace(back_off=PROMPT))
+        intake = Intake(worker, keys, executor, over, loop)
+        thread = self._context.make_thread(name, intake, worker.fail)
         self._intakes[keys.model] = (thread, over)
         thread.start()
 

@@ -10,7 +10,9 @@ from enum import Enum
 from math import inf
 from typing import NamedTuple
 
+from ...broker.requests import weight_max
 from ...wire.deployment import VersionRecord
+from ...wire.keys import member
 from ...wire.references import BLOB
 from ...wire.work import WorkEntry
 from ..link.protocol import Answer, Done, Failure
@@ -86,6 +88,11 @@ class HeldRequest:
         return self.entry.inputs_at not in (None, BLOB)
 
     @property
+    def member(self) -> str:
+        """What the index `due` calls it."""
+        return member(self.entry.tenant, self.entry.id)
+
+    @property
     def rows(self) -> int:
         """Rows, exact once prepared, else as the entry says."""
         return len(self.lengths) or self.entry.rows
@@ -103,7 +110,7 @@ class Lane:
     record: VersionRecord
     ready: bool = False
     refusal: str = ""
-    is_told: bool = False  # that it was refused
+    is_reported: bool = False  # that it was refused
     deaths: int = 0  # of the device process while it loaded this lane
     leaving: bool = False  # it is to go on in a device process of its own
     lineage: str = ""
@@ -141,11 +148,13 @@ class Lane:
 
         A large request counts for half a batch at most: it must not keep others out.
         """
-        weight = held.rows
-        if weight > 1:
-            weight = min(weight, max(1, self.record.limits.max_batch_size // 2))
+        weight = self.weight_of(held)
         self.held_rows += weight - held.weight
         held.weight = weight
+
+    def weight_of(self, held: HeldRequest) -> int:
+        """Rows that a request counts for against room."""
+        return min(held.rows, weight_max(self.record)) if held.rows > 1 else held.rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ class LaneNews:
     def __init__(self, lanes: dict[int, Lane], messages: Sequence[Message] = ()) -> None:
         words = [message for message in messages if isinstance(message, Ready)]
         self.ready = [(lanes[word.lane], word.load_ms) for word in words if word.lane in lanes]
-        self.refused = [lane for lane in lanes.values() if lane.refusal and not lane.is_told]
+        self.refused = [lane for lane in lanes.values() if lane.refusal and not lane.is_reported]
         for lane in self.refused:
-            lane.is_told = True
+            lane.is_reported = True
 
     def tell(self, events: Events) -> None:
         """Emit the events."""

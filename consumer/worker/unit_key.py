@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-# In place of a version: those share the process that have ended one, where each has one no more.
-CROWD = "crowd"
+# In place of a version: the process that those share which have ended one, where the worker may
+# start no more.
+OVERFLOW = "overflow"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,7 +14,7 @@ class UnitKey:
     Attributes:
         environment: name of the environment; empty is the worker's own Python.
         version: model and version that have the process for themselves; empty where all share it
-            that behave, `CROWD` where the others do.
+            that behave, `OVERFLOW` where the others do.
     """
 
     environment: str = ""

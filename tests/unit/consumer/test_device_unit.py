@@ -11,7 +11,7 @@ from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.link.frames import ChannelClosedError
 from batchfleet.consumer.link.protocol import Hello, Load, Ready, Refused, Unload
 from batchfleet.consumer.worker.context import WorkerContext
-from batchfleet.consumer.worker.unit_key import CROWD
+from batchfleet.consumer.worker.unit_key import OVERFLOW
 from batchfleet.consumer.worker.worker import Worker
 from batchfleet.service.events import Events
 from batchfleet.service.settings import Settings
@@ -203,7 +203,7 @@ def test_a_version_that_may_be_innocent_goes_into_a_process_of_its_own(bench):
     bench.lose(unit)
     assert (good.refusal, good.leaving, other.leaving) == ("", True, False)
     assert bench.come_up(unit).loads == [other.number]
-    moved = bench.worker.part(good)
+    moved = bench.worker.move_lane(good)
     own = bench.unit_of(moved)
     assert (own.key.version, moved.refusal) == ("good/1", "")
     assert bench.come_up(own).loads == [moved.number]
@@ -223,10 +223,10 @@ def test_those_share_a_process_for_whom_there_is_none_of_their_own():
         bench.come_up(unit)
     # Two have ended the shared process while they were loaded: the others are tried apart.
     assert [bool(lane.refusal) for lane in lanes] == [True, True, False, False]
-    moved = [bench.worker.part(lane) for lane in lanes[2:]]
+    moved = [bench.worker.move_lane(lane) for lane in lanes[2:]]
     late = bench.open("late")
     versions = [bench.unit_of(lane).key.version for lane in (*moved, late)]
-    assert versions == ["bad2/1", "bad3/1", CROWD]
+    assert versions == ["bad2/1", "bad3/1", OVERFLOW]
 
 
 def test_a_process_of_ones_own_ends_with_its_version(bench):
