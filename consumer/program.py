@@ -27,7 +27,7 @@ from ..wire.announcements import worker_announcement
 from ..wire.deployment import Deployment, Stamp, VersionRecord
 from ..wire.errors import ServerError
 from ..wire.keys import ModelKeys
-from .batching.conduct import is_another, is_deployed_anew
+from .batching.loss_history import has_other_manifest, is_redeployed
 from .batching.state import Lane
 from .link.device_command import device_command
 from .link.device_environment import device_environment
@@ -76,10 +76,7 @@ class ConsumerProgram:
             clock=clock,
             watchdog=Watchdog(events, clock, Outage(events, clock), Random()),  # noqa: S311
             broker=broker or RedisBroker(settings.redis_url),
-            open_link=devices.open_link,
-            versions_apart=devices.versions_apart,
-            environ=devices.environ,
-            reap=devices.reap,
+            devices=devices,
             faults=faults or FaultPoints(),
         )
 
@@ -115,7 +112,7 @@ class Keeper:
         self._context = worker.context
         self._on_ready: OnReady | None = on_ready
         self._lanes: dict[tuple[str, str], Lane] = {}
-        self._interpreters = Interpreters(self._context.settings, self._context.environ)
+        self._interpreters = Interpreters(self._context.settings, self._context.devices.environ)
         self._intakes: dict[str, tuple[Thread, threading.Event]] = {}
         self._executor = worker.connect("keeper")
         self._steps = Steps(self._context.outage)
@@ -172,7 +169,7 @@ class Keeper:
         self._tell_lanes()
         self._report_ready()
         self._context.watchdog.look()
-        self._context.reap()
+        self._context.devices.reap()
 
     def _give_back_stranded(self) -> None:
         """Let go of requests whose version cannot be loaded here any more.
@@ -194,7 +191,7 @@ class Keeper:
         for pair, lane in self._lanes.items():
             if lane.refusal:
                 self._worker.drop_lane(lane)
-            elif lane.leaving:
+            elif lane.is_moving:
                 self._lanes[pair] = self._worker.move_lane(lane)
 
     def _tell_lanes(self) -> None:
@@ -283,8 +280,8 @@ class Keeper:
             lane = self._lanes.get(pair)
             if lane is None:
                 self._lanes[pair] = self._open_lane(pair[0], record)
-            elif is_another(lane.record, record) or (
-                lane.refusal and is_deployed_anew(lane.record, record)
+            elif has_other_manifest(lane.record, record) or (
+                lane.refusal and is_redeployed(lane.record, record)
             ):
                 # Deployed anew, this very version: what made it refuse may have been mended.
                 self._worker.drop_lane(lane)
@@ -295,7 +292,7 @@ class Keeper:
     def _open_lane(self, model: str, record: VersionRecord) -> Lane:
         """A lane that is being loaded, or one that is refused without a look at the version."""
         refusal = device_misfit(record, self._context.settings.device)
-        refusal = refusal or self._context.conduct.refusal_of(f"{model}/{record.version}", record)
+        refusal = refusal or self._context.losses.refusal_of(f"{model}/{record.version}", record)
         if not refusal:
             python, refusal = self._interpreters.find(model, record)
             if not refusal:
@@ -368,9 +365,10 @@ class Keeper:
     def _all_settled(self) -> bool:
         """Whether every lane is loaded or refused, and every model joined."""
         lanes = self._lanes.values()
-        joined = self._worker.heart.models_joined == len({lane.model for lane in lanes})
-        is_told = joined and self._worker.heart.is_told
-        return is_told and self._has_looked and all(lane.ready or lane.refusal for lane in lanes)
+        heart = self._worker.heart
+        is_joined = heart.models_joined == len({lane.model for lane in lanes})
+        is_settled = all(lane.ready or lane.refusal for lane in lanes)
+        return is_joined and heart.is_announced and self._has_looked and is_settled
 
 
 def _lane_state(lane: Lane) -> dict[str, str]:

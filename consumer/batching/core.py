@@ -26,7 +26,7 @@ from ..link.protocol import (
     Run,
 )
 from . import dispatch
-from .batcher import Company, WaitingRow, choose_batch, linger_ms
+from .batcher import Arrivals, WaitingRow, choose_batch, linger_ms
 from .cost import CostCurve
 from .device_queue import DeviceQueue
 from .held_requests import HeldRequests
@@ -190,7 +190,7 @@ class Core:
         """
         if not self.suspects or self.suspects.is_inside:
             return bool(self.suspects)
-        if self.unloaded_lanes() or any(lane.leaving for lane in self.lanes.values()):
+        if self.unloaded_lanes() or any(lane.is_moving for lane in self.lanes.values()):
             return False
         if now_ms < self._others_until_ms:
             self.look_again_ms = self._others_until_ms
@@ -232,8 +232,8 @@ class Core:
         lane = min(lanes, key=lambda lane: lane.virtual_ms)
         limits = lane.record.limits
         if not self._are_suspects_next(now_ms):
-            company = Company(lane.preparing, lane.rate)
-            wait_ms = linger_ms(lane.rows, now_ms, limits, lane.cost, company)
+            arrivals = Arrivals(lane.preparing, lane.rate)
+            wait_ms = linger_ms(lane.rows, now_ms, limits, lane.cost, arrivals)
             if wait_ms > 0:
                 self.look_again_ms = now_ms + wait_ms
                 return None
@@ -328,7 +328,7 @@ class Core:
             lane.refusal = message.message
             return
         lane.ready = True
-        lane.deaths = 0
+        lane.losses = 0
         lane.lineage = message.lineage
         lane.cost = CostCurve.from_points(message.curve)
 

@@ -83,7 +83,7 @@ class HeldRequest:
         return self.phase is Phase.PREPARED and self.rows_left == 0
 
     @property
-    def is_elsewhere(self) -> bool:
+    def is_at_url(self) -> bool:
         """Whether the inputs lie at a URL, from which the device process fetches them."""
         return self.entry.inputs_at not in (None, BLOB)
 
@@ -111,8 +111,8 @@ class Lane:
     ready: bool = False
     refusal: str = ""
     is_reported: bool = False  # that it was refused
-    deaths: int = 0  # of the device process while it loaded this lane
-    leaving: bool = False  # it is to go on in a device process of its own
+    losses: int = 0  # of the device process while it loaded this lane
+    is_moving: bool = False  # it is to go on in a device process of its own
     lineage: str = ""
     cost: CostCurve = field(default_factory=CostCurve)
     waiting: deque[HeldRequest] = field(default_factory=deque)
@@ -131,7 +131,7 @@ class Lane:
     @property
     def is_unloaded(self) -> bool:
         """Whether it is still to be loaded here."""
-        return not (self.ready or self.refusal or self.leaving)
+        return not (self.ready or self.refusal or self.is_moving)
 
     @property
     def version(self) -> str:

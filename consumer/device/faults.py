@@ -19,7 +19,7 @@ from ...wire.errors import BatchfleetError, ErrorKind, RequestError
 from ...wire.limits import ERROR_MESSAGE_CHARACTERS_MAX, ROWS_MAX
 from ...wire.texts import kind_name, safe_text, text_of
 from ..link.protocol import Failure
-from .telling import last_frame, place_of
+from .kind_logger import last_frame, place_of
 
 # Our own errors name what there is instead, or quote another program.
 _OWN_WORDS_MAX: Final = 4000
@@ -121,7 +121,7 @@ def model_error(error: BaseException, stage: str, logger: Any) -> RequestError:
     """
     pass_on_leaving(error, stage, logger)
     if is_failure(error):
-        return sound(error)
+        return cleaned(error)
     if is_kind(error, BdbQuit):
         logger.warning("debugger_quit", stage=stage, reason=describe(error))
         return RequestError.of(ErrorKind.MODEL_ERROR, describe(error))
@@ -131,7 +131,7 @@ def model_error(error: BaseException, stage: str, logger: Any) -> RequestError:
     return RequestError.of(ErrorKind.MODEL_ERROR, describe(error))
 
 
-def sound(error: RequestError) -> RequestError:
+def cleaned(error: RequestError) -> RequestError:
     """An error that a model's code may have made, as one of ours: it may hold anything."""
     kind, message = None, None
     rows: tuple[Any, ...] = ()
@@ -151,7 +151,7 @@ def output_error(error: BaseException, logger: Any) -> RequestError:
     """
     pass_on_leaving(error, "encode", logger)
     if is_failure(error):
-        return sound(error)
+        return cleaned(error)
     if is_memory_error(error):
         return RequestError.of(ErrorKind.DEVICE_MEMORY, "out of memory for this answer")
     words = text_of(error) if is_kind(error, ValueError, TypeError) else describe(error)
@@ -167,7 +167,7 @@ def request_error(error: BaseException, stage: str, logger: Any) -> RequestError
         ModelLeftError: the code asked for the end of the process.
     """
     if is_failure(error):
-        return sound(error)
+        return cleaned(error)
     if is_kind(error, MemoryError):
         return RequestError.of(ErrorKind.DEVICE_MEMORY, "out of memory for this request")
     return model_error(error, stage, logger)
@@ -183,7 +183,7 @@ def describe(error: BaseException) -> str:
     return text[:ERROR_MESSAGE_CHARACTERS_MAX] + _hint(error)
 
 
-def said(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """The words of an error of ours alone, those of any other with its type."""
     ours = is_kind(error, BatchfleetError)
     return text_of(error, _OWN_WORDS_MAX) if ours else describe(error)

@@ -86,10 +86,6 @@ class FrameChannel:
             self._poller.register(end, select.POLLIN)
         self._wants_to_write = False  # what the poller knows
 
-    def fileno(self) -> int:
-        """The socket's descriptor."""
-        return self._sock.fileno()
-
     def send(self, message: Message) -> None:
         """Send a message, or keep it for the receiving thread to send.
 

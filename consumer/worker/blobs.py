@@ -23,7 +23,7 @@ Placed = tuple[Placement, WorkEntry]
 _AT_ONCE = 4
 
 
-class Fetched(NamedTuple):
+class BlobsRead(NamedTuple):
     """Entries with their inputs, and those that have none, with the reason."""
 
     found: list[Placed]
@@ -37,13 +37,13 @@ def lies_in_blob(entry: WorkEntry) -> bool:
 
 def read_blobs(
     executor: Executor, keys: ModelKeys, entries: Sequence[Placed], most: int
-) -> Fetched:
+) -> BlobsRead:
     """Read the inputs of a few entries, up to `most` bytes each.
 
     Raises:
         ServerError: the server failed; the entries stay pending.
     """
-    fetched = Fetched([], [])
+    fetched = BlobsRead([], [])
     commands = [requests.blob(keys, entry.tenant, entry.id, most) for _, entry in entries]
     for (placement, entry), inputs in zip(entries, executor.run_all(commands), strict=True):
         placed = (placement, entry._replace(inputs=inputs))

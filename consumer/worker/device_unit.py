@@ -12,8 +12,8 @@ from pathlib import Path
 from ...wire.deployment import VersionRecord
 from ...wire.errors import ErrorBody, ErrorKind, ProtocolError
 from ...wire.work import WorkEntry
-from ..batching.conduct import Loss
 from ..batching.core import Core
+from ..batching.loss_history import Loss
 from ..batching.state import Lane, Placement, RecoveredEntry
 from ..link.frames import ChannelClosedError
 from ..link.link import Link
@@ -32,7 +32,7 @@ _LOOK_MS = 1000.0
 _CLOSING_S = 0.1
 JOIN_S = 15.0
 # Device processes in a row that ended before their first word.
-_STILLBORN_MAX = 3
+_FAILED_STARTS_MAX = 3
 
 
 class DeviceUnit:
@@ -56,7 +56,7 @@ class DeviceUnit:
         self._lock = worker.lock
         self._changed = worker.changed
         self._overrun: Lane | None = None  # for which the process was killed; guarded by the lock
-        self._stillborn = 0  # device processes in a row; of the device thread
+        self._failed_starts = 0  # device processes in a row; of the device thread
         self._over = threading.Event()  # nobody needs this unit any more
         self._finisher = Finisher(worker, worker.connect("settle"), note_inside)
         self._loop = worker.context.watchdog.watch(key.loop_name, JOIN_S)
@@ -90,7 +90,7 @@ class DeviceUnit:
         can_load = core.device_up and core.is_greeted and not core.queue.has_load
         if link is None or not can_load or not lanes:
             return
-        is_proven = self._context.conduct.is_proven
+        is_proven = self._context.losses.is_proven
         lane = min(lanes, key=lambda lane: (not is_proven(lane.name), lane.number))
         if self.send([self._load_message(lane)]):
             core.queue.add(lane, self._worker.now_ms())
@@ -165,12 +165,12 @@ class DeviceUnit:
     def _start_process(self) -> float:
         """Start a device process; returns how long to wait before another try, in seconds."""
         try:
-            link = self._context.open_link(self.python)
+            link = self._context.devices.open_link(self.python)
         except OSError as error:  # an environment may be taken away at any time
             with self._lock:
-                self._count_stillborn(self.core.unloaded_lanes(), str(error))
+                self._count_failed_start(self.core.unloaded_lanes(), str(error))
                 news = LaneNews(self.core.lanes)
-            news.tell(self._context.events)
+            news.report(self._context.events)
             return self._back_off()
         self._started_ms = self._worker.now_ms()
         device = self._context.settings.device
@@ -202,25 +202,25 @@ class DeviceUnit:
         kind = ErrorKind.TIME_LIMIT if limited else ErrorKind.POISON
         with self._lock:
             suspects = len(self.core.requests.inside())
-            was_found = self._judge(reason)
+            was_found = self._find_culprit(reason)
             text = f"it ended the device process: {reason}"
             was_found |= self.core.lose_device(kind, text)
             news = LaneNews(self.core.lanes)
         self._context.events.emit("device.lost", pid=link.pid, reason=reason, suspects=suspects)
-        news.tell(self._context.events)
+        news.report(self._context.events)
         self._settle()
         return was_found
 
-    def _judge(self, reason: str) -> bool:
+    def _find_culprit(self, reason: str) -> bool:
         """See who is to blame for a loss; returns whether that is known. The lock is held."""
         overrun, self._overrun = self._overrun, None
         if not self._worker.taking:  # it is told to stop, and may have been killed for being late
             return False
-        conduct, now_ms = self._context.conduct, self._worker.now_ms()
+        losses, now_ms = self._context.losses, self._worker.now_ms()
         if not self.core.is_greeted:
             unloaded = self.core.unloaded_lanes()
-            new = [lane for lane in unloaded if not conduct.is_proven(lane.name)]
-            return self._count_stillborn(new, reason)
+            new = [lane for lane in unloaded if not losses.is_proven(lane.name)]
+            return self._count_failed_start(new, reason)
         loading = self.core.queue.loading
         loss = Loss(
             reason=reason,
@@ -230,17 +230,17 @@ class DeviceUnit:
             is_shared=self.key.is_shared,
             at_ms=now_ms,
         )
-        was_found = conduct.judge(loss)
+        was_found = losses.note_loss(loss)
         lanes = [lane for lane in self.core.lanes.values() if not lane.refusal]
         if self.key.is_shared and len(lanes) > 1:
             for lane in lanes:
-                lane.leaving = conduct.is_apart(lane.name, self.key.environment, now_ms)
+                lane.is_moving = losses.needs_own_process(lane.name, self.key.environment, now_ms)
         return was_found
 
-    def _count_stillborn(self, lanes: Sequence[Lane], reason: str) -> bool:
+    def _count_failed_start(self, lanes: Sequence[Lane], reason: str) -> bool:
         """Refuse these lanes where device processes do not come up; the lock is held."""
-        self._stillborn += 1
-        if self._stillborn >= _STILLBORN_MAX:
+        self._failed_starts += 1
+        if self._failed_starts >= _FAILED_STARTS_MAX:
             for lane in lanes:
                 lane.refusal = f"its device process does not come up: {reason}"
         return False
@@ -256,10 +256,10 @@ class DeviceUnit:
             self._load_next()
             news = LaneNews(self.core.lanes, messages)
             for lane, _ in news.ready:
-                self._stillborn = 0
-                self._context.conduct.note_ready(lane.name)
+                self._failed_starts = 0
+                self._context.losses.note_ready(lane.name)
             self._changed.notify_all()
-        news.tell(self._context.events)
+        news.report(self._context.events)
         self._settle()
         if now_ms >= self._look_ms:
             self._look_ms = now_ms + _LOOK_MS

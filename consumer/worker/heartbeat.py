@@ -53,7 +53,7 @@ class Heartbeat:
         self._on_beat = on_beat
         self._lock = threading.Lock()
         self._wanted: dict[ModelKeys, Announcement] = {}  # guarded by _lock
-        self._told: dict[ModelKeys, Announcement] = {}  # guarded by _lock; by the last beat
+        self._announced: dict[ModelKeys, Announcement] = {}  # guarded by _lock; by the last beat
         self._joined: set[ModelKeys] = set()  # written by the heart's thread
         self._models: set[str] = set()  # their names, for other threads to look up
         self._beaten_ms: dict[ModelKeys, float] = {}  # when each last beat began; the heart's
@@ -76,10 +76,10 @@ class Heartbeat:
         self._again.set()
 
     @property
-    def is_told(self) -> bool:
+    def is_announced(self) -> bool:
         """Whether peers and operators can read what was announced last."""
         with self._lock:
-            return self._told == self._wanted
+            return self._announced == self._wanted
 
     @property
     def models_joined(self) -> int:
@@ -140,19 +140,19 @@ class Heartbeat:
             self._joined.discard(keys)
             self._models.discard(keys.model)
             self._beaten_ms.pop(keys, None)
-            with self._apart(keys):
+            with self._isolated(keys):
                 self._executor.run_all(fleet.vanish(keys, self._worker))
         for keys, announcement in wanted.items():
-            with self._apart(keys):
+            with self._isolated(keys):
                 self._beat(keys, announcement, began_ms)
             if self.fenced.is_set():
                 return
         with self._lock:
-            self._told = wanted
+            self._announced = wanted
         self._on_beat(began_ms)
 
     @contextmanager
-    def _apart(self, keys: ModelKeys) -> Iterator[None]:
+    def _isolated(self, keys: ModelKeys) -> Iterator[None]:
         """Around what is done for one model: what a foreign hand did to it concerns no other."""
         try:
             yield
@@ -215,5 +215,5 @@ class Heartbeat:
         """
         while self._joined:
             keys = self._joined.pop()
-            with self._apart(keys):
+            with self._isolated(keys):
                 self._executor.run(fleet.leave(keys, self._worker))

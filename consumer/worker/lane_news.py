@@ -20,7 +20,7 @@ class LaneNews:
         for lane in self.refused:
             lane.is_reported = True
 
-    def tell(self, events: Events) -> None:
+    def report(self, events: Events) -> None:
         """Emit the events."""
         for lane, load_ms in self.ready:
             fields = {"model": lane.model, "version": lane.version}

@@ -106,8 +106,8 @@ class Recovery:
             raise info
         counters: dict[tuple[ModelKeys, str], float] = {}
         gone: dict[str, list[str]] = {}
-        for key, some in zip(keys, zip(answers[::2], answers[1::2], strict=True), strict=True):
-            beats, lost = self._steps.run("look", key.model, partial(settled, some)) or ({}, [])
+        for key, pair in zip(keys, zip(answers[::2], answers[1::2], strict=True), strict=True):
+            beats, lost = self._steps.run("look", key.model, partial(settled, pair)) or ({}, [])
             counters |= {(key, name): at for name, at in beats.items() if name != self._worker.name}
             gone |= {key.model: lost} if lost else {}
         dead = self._watch.look(counters, self._worker.now_ms(), info.run_id)

@@ -101,15 +101,17 @@ class Worker(SharedState):
     def open_lane(self, model: str, record: VersionRecord, python: Path | None) -> Lane:
         """Load a version in the device process of its environment, whose interpreter is given.
 
-        Or in one of its own, see `Conduct.is_apart`.
+        Or in one of its own, see `LossHistory.needs_own_process`.
         """
         name, environment = f"{model}/{record.version}", record.environment
         with self.lock:
-            conduct = self.context.conduct
-            is_apart = conduct.is_apart(name, environment, self.now_ms())
-        key = self._own_key(environment, name) if is_apart else UnitKey(environment=environment)
-        if self.context.versions_apart:
+            needs_own = self.context.losses.needs_own_process(name, environment, self.now_ms())
+        if self.context.devices.versions_apart:
             key = UnitKey(environment=environment, version=name)
+        elif needs_own:
+            key = self._own_key(environment, name)
+        else:
+            key = UnitKey(environment=environment)
         return self._unit_for(key, python).open_lane(model, record)
 
     def _own_key(self, environment: str, name: str) -> UnitKey:

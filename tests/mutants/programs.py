@@ -250,7 +250,7 @@ PROGRAM_MUTANTS = [
         name="the first half waits in the model's own buffer",
         breaks="what a model gives is copied before it runs again",
         path="consumer/device/running.py",
-        before="[keep_output(lane, output) for output in _run_in_halves(",
+        before="[keep_output(loaded, output) for output in _run_in_halves(",
         after="[output for output in _run_in_halves(",
         tests=(f"{NEIGHBOURS}::test_halves_may_be_given_in_one_buffer",),
     ),

@@ -5,7 +5,7 @@ from random import Random
 from batchfleet.broker import requests
 from batchfleet.broker.commands import as_is, plain
 from batchfleet.consumer.program import Keeper
-from batchfleet.consumer.worker.context import WorkerContext
+from batchfleet.consumer.worker.context import Devices, WorkerContext
 from batchfleet.consumer.worker.worker import Worker
 from batchfleet.router.program import RouterProgram
 from batchfleet.service.events import Events
@@ -143,7 +143,9 @@ class ConsumerActor(Program):
             clock=self.clock,
             watchdog=self._watchdog,
             broker=self.broker,
-            open_link=lambda _: SimulatedDevice(self.world, self, self._witness, self.options),
+            devices=Devices(
+                open_link=lambda _: SimulatedDevice(self.world, self, self._witness, self.options)
+            ),
             make_thread=self.make_thread,
         )
         worker = Worker(context, self.worker_name)

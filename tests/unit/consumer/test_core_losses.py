@@ -72,7 +72,7 @@ def test_suspects_wait_until_a_version_that_is_leaving_has_left():
     bench.take(entry("a"))
     bench.plan()
     other = bench.core.open_lane("bad", VersionRecord(version="1"))
-    other.leaving = True
+    other.is_moving = True
     bench.core.lose_device(POISON, "segv")
     bench.core.device_up = bench.lane.ready = True
     assert bench.plan() == []

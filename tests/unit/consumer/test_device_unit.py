@@ -5,15 +5,14 @@ from dataclasses import replace
 
 import pytest
 from support.loops import Watch
+from support.worker_context import worker_context
 
 from batchfleet.broker.memory.executors import MemoryBroker
 from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.link.frames import ChannelClosedError
 from batchfleet.consumer.link.protocol import Hello, Load, Ready, Refused, Unload
-from batchfleet.consumer.worker.context import WorkerContext
 from batchfleet.consumer.worker.unit_key import OVERFLOW
 from batchfleet.consumer.worker.worker import Worker
-from batchfleet.service.events import Events
 from batchfleet.service.settings import Settings
 from batchfleet.wire.deployment import Limits, VersionRecord
 
@@ -82,12 +81,10 @@ class Bench:
         self.links = []
         self.failure = None
         self.worker = Worker(
-            WorkerContext(
+            worker_context(
+                self.watch,
+                MemoryBroker(MemoryServer()),
                 settings=Settings(**settings),
-                events=Events(self.watch.log),
-                clock=self.watch.clock,
-                watchdog=self.watch.watchdog,
-                broker=MemoryBroker(MemoryServer()),
                 open_link=self.open_link,
                 make_thread=lambda *_: Idle(),
             ),
@@ -201,7 +198,7 @@ def test_a_version_that_may_be_innocent_goes_into_a_process_of_its_own(bench):
     link = bench.come_up(unit)  # good is loaded anew, as it was before
     assert link.loads == [good.number]
     bench.lose(unit)
-    assert (good.refusal, good.leaving, other.leaving) == ("", True, False)
+    assert (good.refusal, good.is_moving, other.is_moving) == ("", True, False)
     assert bench.come_up(unit).loads == [other.number]
     moved = bench.worker.move_lane(good)
     own = bench.unit_of(moved)

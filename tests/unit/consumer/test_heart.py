@@ -5,14 +5,13 @@ import threading
 import pytest
 from support.broker_wire import RECORD, TENANT
 from support.loops import Watch
+from support.worker_context import worker_context
 
 from batchfleet.broker import fleet
 from batchfleet.broker.commands import as_is, plain
 from batchfleet.broker.memory.executors import MemoryBroker
 from batchfleet.broker.memory.server import MemoryServer
-from batchfleet.consumer.worker.context import WorkerContext
 from batchfleet.consumer.worker.heartbeat import Heartbeat
-from batchfleet.service.events import Events
 from batchfleet.service.settings import Settings
 from batchfleet.wire.keys import ModelKeys
 
@@ -31,14 +30,7 @@ def clock(watch):
 
 @pytest.fixture
 def context(watch):
-    return WorkerContext(
-        settings=Settings(),
-        events=Events(watch.log),
-        clock=watch.clock,
-        watchdog=watch.watchdog,
-        broker=MemoryBroker(MemoryServer()),
-        open_link=lambda _: None,
-    )
+    return worker_context(watch, MemoryBroker(MemoryServer()))
 
 
 @pytest.fixture

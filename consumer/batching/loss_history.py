@@ -1,6 +1,6 @@
-"""How versions have behaved towards the device processes that they share.
+"""Which versions have ended device processes, and which are to have one of their own.
 
-Outlives a worker. Every time is an argument; whoever calls holds the worker's lock.
+Outlives a worker. Every time is an argument; the caller holds the worker's lock.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from ...models.agreement import AS_IN_MANIFEST
 from ...wire.deployment import VersionRecord
 from .state import Lane
 
-_APART_AFTER = 2
+_ENDS_MAX = 2
 _REMEMBERED_MS = 600_000.0
 _VERSIONS_MAX = 1000
 _LOAD_TRIES = 2
@@ -48,8 +48,8 @@ class _Record:
     refusal: str = ""
 
 
-class Conduct:
-    """Remembers who has ended device processes, and says who is to have one of its own."""
+class LossHistory:
+    """Remembers losses of device processes, by version and environment."""
 
     def __init__(self) -> None:
         self._versions: dict[str, _Record] = {}
@@ -69,11 +69,11 @@ class Conduct:
     def refusal_of(self, name: str, record: VersionRecord) -> str:
         """Why a version is not to be tried, as long as it is not deployed anew."""
         known = self._versions.get(name)
-        if known is None or known.refused is None or is_deployed_anew(known.refused, record):
+        if known is None or known.refused is None or is_redeployed(known.refused, record):
             return ""
         return known.refusal
 
-    def is_apart(self, name: str, environment: str, now_ms: float) -> bool:
+    def needs_own_process(self, name: str, environment: str, now_ms: float) -> bool:
         """Whether a version is to share no process with those that behave.
 
         It ended one while it was loaded, or twice of late in any way; or it was never loaded yet,
@@ -85,7 +85,7 @@ class Conduct:
         load_ends_ms = self._load_ends_ms.get(environment, [])
         return not known.is_proven and _is_often(load_ends_ms, now_ms)
 
-    def judge(self, loss: Loss) -> bool:
+    def note_loss(self, loss: Loss) -> bool:
         """Learn from the loss of a process; returns whether the culprit is known, or suspected.
 
         A version whose load ended it is refused. One that has been loaded before, or was not alone
@@ -102,8 +102,8 @@ class Conduct:
         if loss.is_shared:
             environment = lane.record.environment
             self._note(self._load_ends_ms.setdefault(environment, []), loss.at_ms)
-        lane.deaths += 1
-        if (lane is sole and not known.is_proven) or lane.deaths >= _LOAD_TRIES:
+        lane.losses += 1
+        if (lane is sole and not known.is_proven) or lane.losses >= _LOAD_TRIES:
             lane.refusal = f"while it was loaded, it ended the device process: {loss.reason}"
             known.refused, known.refusal = lane.record, lane.refusal
         return True
@@ -133,19 +133,19 @@ class Conduct:
 
     def _note(self, ends_ms: list[float], at_ms: float) -> None:
         ends_ms.append(at_ms)
-        del ends_ms[:-_APART_AFTER]
+        del ends_ms[:-_ENDS_MAX]
 
 
 def _is_often(ends_ms: Sequence[float], now_ms: float) -> bool:
-    return sum(now_ms - at_ms <= _REMEMBERED_MS for at_ms in ends_ms) >= _APART_AFTER
+    return sum(now_ms - at_ms <= _REMEMBERED_MS for at_ms in ends_ms) >= _ENDS_MAX
 
 
-def is_deployed_anew(before: VersionRecord, after: VersionRecord) -> bool:
+def is_redeployed(before: VersionRecord, after: VersionRecord) -> bool:
     """Whether this very version was deployed between two records of it."""
-    return before.deployed != after.deployed or is_another(before, after)
+    return before.deployed != after.deployed or has_other_manifest(before, after)
 
 
-def is_another(before: VersionRecord, after: VersionRecord) -> bool:
+def has_other_manifest(before: VersionRecord, after: VersionRecord) -> bool:
     """Whether a record is of something else than one that bears its name.
 
     Limits may change while a version is loaded; what comes from its manifest may not.

@@ -18,7 +18,7 @@ class KindLogger:
 
     def __init__(self, logger: Any, clock: Clock) -> None:
         self._logger = logger
-        self._told = OncePerKind(clock)
+        self._kinds = OncePerKind(clock)
 
     def error(self, event: str, **fields: Any) -> None:
         """A fault that a request ended in."""
@@ -34,15 +34,15 @@ class KindLogger:
         """What ends the process is told each time."""
         self._logger.critical(event, **fields)
 
-    def tell_counts(self) -> None:
+    def log_counts(self) -> None:
         """Tell what was counted, if that is due."""
-        for kind, count in self._told.summary().items():
+        for kind, count in self._kinds.summary().items():
             event, _, rest = kind.partition(" ")
             self._logger.warning(event, kind=rest, count=count)
 
     def _is_new(self, event: str, fields: dict[str, Any]) -> bool:
-        self.tell_counts()
-        return self._told.admit(" ".join((event, *_kind_of(fields))))
+        self.log_counts()
+        return self._kinds.admit(" ".join((event, *_kind_of(fields))))
 
 
 def _shown(fields: dict[str, Any]) -> dict[str, Any]:
