@@ -21,7 +21,7 @@ from pathlib import Path
 
 import orjson
 
-from ..service.ownership import foreign_hand_within, why_not_ours
+from ..service.ownership import why_not_ours, why_not_ours_within
 from ..service.regular_files import read_regular
 from ..wire.errors import EnvironmentMissingError, StoreError
 from .cache import own_cache
@@ -57,7 +57,7 @@ def python_of(name: str, version: str, rule: EnvironmentRule, cache: Path) -> Pa
     missing = _why_missing(name, folder, version)
     if missing:
         raise EnvironmentMissingError(missing)
-    if why := foreign_hand_within(folder) or why_not_ours(_homes(folder)):
+    if why := why_not_ours_within(folder) or why_not_ours(_base_folders(folder)):
         raise StoreError(f"its environment {name} is not run: {why}")
     return folder / "bin" / "python"
 
@@ -78,7 +78,7 @@ def _why_missing(name: str, folder: Path, version: str) -> str:
     )
 
 
-def _homes(folder: Path) -> list[Path]:
+def _base_folders(folder: Path) -> list[Path]:
     """Where the standard library of a virtual environment comes from."""
     try:
         raw = read_regular(folder / _CONFIG, _SMALL_BYTES_MAX)

@@ -88,7 +88,7 @@ def files_under(folder: Path) -> dict[str, Path]:
             elif path.is_file():
                 found[name] = path
             else:
-                raise StoreError(f"{path} is {_odd_kind(path)}")
+                raise StoreError(f"{path} is {_kind_of_file(path)}")
         if len(found) > FILES_MAX:
             raise StoreError(f"{folder} has over {FILES_MAX} files")
     return dict(sorted(found.items()))
@@ -101,7 +101,7 @@ def _listed(folder: Path) -> list[Path]:
         raise StoreError(f"cannot list {folder}: {error.strerror}") from error
 
 
-def _odd_kind(path: Path) -> str:
+def _kind_of_file(path: Path) -> str:
     if path.is_symlink():
         return f"a link that leads nowhere, to {path.readlink()}"
     return "neither a file nor a folder"

@@ -7,6 +7,7 @@ from ..broker.errors import codes_markdown
 from ..broker.rights import rights_markdown
 from ..service.events import catalogue_markdown
 from ..wire.states import states_markdown
+from .sequence import THEMES, sequence_svg
 
 DOCUMENTS = {
     "events.md": catalogue_markdown,
@@ -17,13 +18,15 @@ DOCUMENTS = {
 
 
 def draw(folder: Path) -> list[Path]:
-    """Write every generated document into `folder`; returns their paths."""
-    paths = []
-    for name, text in DOCUMENTS.items():
-        path = folder / name
-        path.write_text(text(), encoding="utf-8")
-        paths.append(path)
-    return paths
+    """Write every generated document and picture into `folder`; returns their paths."""
+    texts = {name: text() for name, text in DOCUMENTS.items()}
+    for source in folder.glob("*.seq"):
+        steps = source.read_text(encoding="utf-8")
+        for name, theme in THEMES.items():
+            texts[f"{source.stem}-{name}.svg"] = sequence_svg(steps, theme)
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return [folder / name for name in texts]
 
 
 if __name__ == "__main__":

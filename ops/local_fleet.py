@@ -46,7 +46,7 @@ class ProcessContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pids:
+class ProcessIds:
     """Process ids of a fleet; `server` is None where the server is not ours."""
 
     server: int | None
@@ -84,10 +84,10 @@ class LocalFleet:
         return self._access or access_by(self._settings.redis_url)
 
     @property
-    def pids(self) -> Pids:
+    def pids(self) -> ProcessIds:
         """Process ids at the moment; a program that is about to be restarted has none."""
         pids = self._program_pids()
-        return Pids(
+        return ProcessIds(
             server=None if self._server is None else self._server.pid,
             router=pids[0] if pids else None,
             consumers=tuple(pid for pid in pids[1:] if pid is not None),

@@ -34,7 +34,7 @@ def why_not_ours(paths: Iterable[Path]) -> str:
                 if step in seen:
                     continue
                 seen.add(step)
-                why = _foreign_to_one(*step)
+                why = _why_not_ours_alone(*step)
                 if why:
                     return why
     except OSError as error:
@@ -42,7 +42,7 @@ def why_not_ours(paths: Iterable[Path]) -> str:
     return ""
 
 
-def foreign_hand_within(folder: Path) -> str:
+def why_not_ours_within(folder: Path) -> str:
     """Why somebody else may have written a folder, or anything below it; or empty.
 
     The rule is that of `why_not_ours`. Folders that links lead to are looked through as well; a
@@ -57,7 +57,7 @@ def foreign_hand_within(folder: Path) -> str:
             if len(seen) > _FOLDERS_MAX:
                 return f"{folder} has over {_FOLDERS_MAX} folders"
             for path in list(waiting.pop().iterdir()):
-                if why := _foreign_to_one(path, is_last=True) or _foreign_behind(path):
+                if why := _why_not_ours_alone(path, is_last=True) or _why_not_behind_link(path):
                     return why
                 if path.is_dir() and (real := Path(os.path.realpath(path))) not in seen:
                     seen.add(real)
@@ -67,13 +67,13 @@ def foreign_hand_within(folder: Path) -> str:
     return ""
 
 
-def _foreign_behind(link: Path) -> str:
+def _why_not_behind_link(link: Path) -> str:
     if not link.is_symlink():
         return ""
     for path, is_last in _steps(link):
         if not os.path.lexists(path):
-            return _foreign_to_one(path.parent, is_last=True)
-        if why := _foreign_to_one(path, is_last):
+            return _why_not_ours_alone(path.parent, is_last=True)
+        if why := _why_not_ours_alone(path, is_last):
             return why
     return ""
 
@@ -101,7 +101,7 @@ def _steps(path: Path) -> Iterator[tuple[Path, bool]]:
         waiting += reversed([part for part in target.parts if part != "/"])
 
 
-def _foreign_to_one(path: Path, is_last: bool) -> str:  # noqa: FBT001 - a pair of `_steps`
+def _why_not_ours_alone(path: Path, is_last: bool) -> str:  # noqa: FBT001 - a pair of `_steps`
     found = path.lstat()
     mode = stat.S_IMODE(found.st_mode)
     if found.st_uid not in (_ROOT, os.geteuid()):

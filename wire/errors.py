@@ -120,10 +120,10 @@ class BatchfleetError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Class, `args` and attributes; making it anew would need what the class takes."""
-        return _made_anew, (type(self), self.args), self.__dict__
+        return _rebuild, (type(self), self.args), self.__dict__
 
 
-def _made_anew(kind: type[BatchfleetError], arguments: tuple[Any, ...]) -> BatchfleetError:
+def _rebuild(kind: type[BatchfleetError], arguments: tuple[Any, ...]) -> BatchfleetError:
     return kind.__new__(kind, *arguments)
 
 

@@ -16,7 +16,7 @@ BLOB_SCHEME = "blob:"
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://[!-~]+")
 # Ways up or out of a prefix: a parent folder, however it is spelled, and fsspec's chains of URLs.
-_DEVIOUS = ("..", "%2e", "%2f", "%5c", "%00", "\\", "::", "#")
+_HIDDEN_STEPS = ("..", "%2e", "%2f", "%5c", "%00", "\\", "::", "#")
 
 
 def read_reference(raw: bytes) -> str:
@@ -36,7 +36,7 @@ def read_reference(raw: bytes) -> str:
 
 def is_prefix(text: str) -> bool:
     """Tell whether `text` may allow URLs: whole folders only, so that no host can be prolonged."""
-    return _URL.fullmatch(text) is not None and text.endswith("/") and not _is_devious(text)
+    return _URL.fullmatch(text) is not None and text.endswith("/") and not _hides_its_path(text)
 
 
 def require_allowed(url: str, prefixes: Sequence[str]) -> None:
@@ -45,12 +45,12 @@ def require_allowed(url: str, prefixes: Sequence[str]) -> None:
     Raises:
         CallerError: `forbidden_reference`.
     """
-    if _is_devious(url) or not any(url.startswith(prefix) for prefix in prefixes):
+    if _hides_its_path(url) or not any(url.startswith(prefix) for prefix in prefixes):
         raise RequestError.of(
             ErrorKind.FORBIDDEN_REFERENCE, "inputs_at is under no prefix that this model allows"
         )
 
 
-def _is_devious(url: str) -> bool:
+def _hides_its_path(url: str) -> bool:
     lowered = url.lower()
-    return any(spelling in lowered for spelling in _DEVIOUS)
+    return any(spelling in lowered for spelling in _HIDDEN_STEPS)

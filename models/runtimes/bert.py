@@ -125,13 +125,13 @@ class BertEncoder:
         hidden = self._normed(hidden, self._norm).view(rows * longest, -1)
         attention_mask = None if mask is None else mask[:, None, None, :]
         for layer in self._layers:
-            attended = self._attend(hidden, layer, (rows, longest), attention_mask)
+            attended = self._attention(hidden, layer, (rows, longest), attention_mask)
             hidden = self._normed(attended.add_(hidden), layer.attention_norm)
             widened = F.gelu(_linear(hidden, layer.widen))
             hidden = self._normed(_linear(widened, layer.narrow).add_(hidden), layer.output_norm)
         return hidden.view(rows, longest, -1)
 
-    def _attend(
+    def _attention(
         self, hidden: Tensor, layer: Layer, shape: tuple[int, int], mask: Tensor | None
     ) -> Tensor:
         rows, longest = shape

@@ -25,8 +25,8 @@ from ..demo.command import (
     MODEL,
     NAIVE_BATCHES,
     Baseline,
+    Embedded,
     Embedder,
-    Harvest,
     answer_questions,
 )
 from ..demo.report import Baselines, Figures, Finding, figures, figures_by_bucket, summary
@@ -131,7 +131,7 @@ def demo_settings(settings: Settings, token: str) -> Settings:
 
 def _run_fleet(
     loaded: Loaded, manifest: Manifest, texts: Sequence[DemoText], clock: Clock
-) -> tuple[Harvest, list[Finding]]:
+) -> tuple[Embedded, list[Finding]]:
     settings = demo_settings(loaded.settings, secrets.token_hex(4))
     # Without signal handlers: Ctrl-C interrupts the demo wherever it is, and ends the fleet.
     around = ProcessContext(environ=loaded.environ, clock=clock, events=Events(), stop=StopSignal())
@@ -146,7 +146,7 @@ def _run_fleet(
 
 async def _embed_and_search(
     settings: Settings, texts: Sequence[DemoText], clock: Clock
-) -> tuple[Harvest, list[Finding]]:
+) -> tuple[Embedded, list[Finding]]:
     columns = (TextColumn("embedding"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     client = AsyncClient(settings.redis_url, namespace=settings.namespace, tenant=settings.tenant)
     with Progress(*columns, console=Console(stderr=True)) as progress:
@@ -158,7 +158,7 @@ async def _embed_and_search(
     return harvest, findings
 
 
-def _report(harvest: Harvest, findings: Sequence[Finding], baselines: Baselines) -> None:
+def _report(harvest: Embedded, findings: Sequence[Finding], baselines: Baselines) -> None:
     overall = figures(harvest.served, harvest.duration_s)
     _print_figures([*figures_by_bucket(harvest.served, harvest.duration_s), overall])
     for finding in findings:

@@ -83,7 +83,7 @@ def _serve(
         worker.start()
         try:
             if local.start_programs():
-                _greet(local, first, as_json=as_json)
+                _print_address(local, first, as_json=as_json)
             while not around.stop.wait(_LOOK_S):
                 development.look()
         finally:
@@ -108,7 +108,7 @@ def _suggestions(manifest: Manifest) -> list[str]:
     ]
 
 
-def _greet(local: LocalFleet, manifest: Manifest, *, as_json: bool) -> None:
+def _print_address(local: LocalFleet, manifest: Manifest, *, as_json: bool) -> None:
     model = manifest.model
     if as_json:
         print_json(

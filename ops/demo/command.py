@@ -33,7 +33,7 @@ Tick = Callable[[], None]
 
 
 @dataclass(slots=True)
-class Harvest:
+class Embedded:
     """What came back: receipts, vectors by the number of the text, and errors of the rest."""
 
     served: list[Served] = field(default_factory=list)
@@ -53,9 +53,9 @@ class Embedder:
         self._clock = clock
         self._answered = answered
 
-    async def embed(self, texts: Sequence[str]) -> Harvest:
+    async def embed(self, texts: Sequence[str]) -> Embedded:
         """Embed every text, one request each."""
-        harvest = Harvest()
+        harvest = Embedded()
         numbered = iter(enumerate(texts))
         started_ms = self._clock.monotonic_ms()
         async with asyncio.TaskGroup() as group:
@@ -64,7 +64,7 @@ class Embedder:
         harvest.duration_s = (self._clock.monotonic_ms() - started_ms) / 1000
         return harvest
 
-    async def _work(self, numbered: Iterator[tuple[int, str]], harvest: Harvest) -> None:
+    async def _work(self, numbered: Iterator[tuple[int, str]], harvest: Embedded) -> None:
         for number, text in numbered:
             sent_ms = self._clock.monotonic_ms()
             try:
@@ -79,7 +79,7 @@ class Embedder:
 
 
 async def answer_questions(
-    client: AsyncClient, texts: Sequence[DemoText], harvest: Harvest
+    client: AsyncClient, texts: Sequence[DemoText], harvest: Embedded
 ) -> list[Finding]:
     """Find the texts that are nearest to each of the demo's questions.
 

@@ -88,7 +88,7 @@ QUESTIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class Match:
     """A module and its text that is nearest to a question; `similarity` is their cosine."""
 
     module: str
@@ -101,7 +101,7 @@ class Finding:
     """The best modules for a question, and the expected one among them, or None."""
 
     question: Question
-    hits: tuple[Hit, ...]
+    hits: tuple[Match, ...]
     found: str | None = field(default=None)
 
 
@@ -121,11 +121,11 @@ def search(
     """
     norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(question_vector)
     similarities = vectors @ question_vector / norms
-    best: dict[str, Hit] = {}
+    best: dict[str, Match] = {}
     for at in np.argsort(-similarities):
         module, text = places[at]
         if module not in best:
-            best[module] = Hit(module, text, float(similarities[at]))
+            best[module] = Match(module, text, float(similarities[at]))
         if len(best) == BEST_MAX:
             break
     found = next((module for module in best if module in question.expected), None)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from batchfleet.service.ownership import foreign_hand_within, why_not_ours
+from batchfleet.service.ownership import why_not_ours, why_not_ours_within
 
 STRANGER = 65432
 
@@ -145,19 +145,19 @@ def test_modes_of_roots_files_mean_nothing_where_nobody_can_write(place, monkeyp
 
 def test_a_folder_is_looked_through_to_the_last_file(place, tmp_path):
     """X1, X11: all that lies in a Python environment may be run."""
-    assert foreign_hand_within(place.parent) == ""
+    assert why_not_ours_within(place.parent) == ""
     deep = place.parent / "lib" / "deep"
     deep.mkdir(parents=True)
     (deep / "module.py").write_text("")
     (place.parent / "lib64").symlink_to("lib")
     (deep / "round").symlink_to(place.parent)
     (deep / "nowhere").symlink_to("nothing/at/all")
-    assert foreign_hand_within(place.parent) == ""
+    assert why_not_ours_within(place.parent) == ""
     (deep / "module.py").chmod(0o666)
-    assert f"anybody may write to {deep / 'module.py'}" in foreign_hand_within(place.parent)
+    assert f"anybody may write to {deep / 'module.py'}" in why_not_ours_within(place.parent)
     (deep / "module.py").chmod(0o644)
     deep.chmod(0o1777)
-    assert f"anybody may write to {deep}" in foreign_hand_within(place.parent)
+    assert f"anybody may write to {deep}" in why_not_ours_within(place.parent)
 
 
 def test_so_are_the_folders_that_links_of_it_lead_to(place, tmp_path):
@@ -166,9 +166,9 @@ def test_so_are_the_folders_that_links_of_it_lead_to(place, tmp_path):
     (out / "package").mkdir(parents=True)
     (out / "package" / "module.py").write_text("")
     (place.parent / "link").symlink_to(out)
-    assert foreign_hand_within(place.parent) == ""
+    assert why_not_ours_within(place.parent) == ""
     (out / "package" / "module.py").chmod(0o666)
-    assert f"anybody may write to {out}/package/module.py" in foreign_hand_within(place.parent)
+    assert f"anybody may write to {out}/package/module.py" in why_not_ours_within(place.parent)
 
 
 def test_a_link_to_what_anybody_could_make_is_refused(place, tmp_path):
@@ -177,5 +177,5 @@ def test_a_link_to_what_anybody_could_make_is_refused(place, tmp_path):
     sticky.mkdir()
     sticky.chmod(0o1777)
     (place.parent / "link").symlink_to(sticky / "not-there-yet")
-    assert f"anybody may write to {sticky}" in foreign_hand_within(place.parent)
-    assert "cannot be looked at" in foreign_hand_within(tmp_path / "missing")
+    assert f"anybody may write to {sticky}" in why_not_ours_within(place.parent)
+    assert "cannot be looked at" in why_not_ours_within(tmp_path / "missing")
