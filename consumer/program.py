@@ -118,7 +118,7 @@ class Keeper:
         self._steps = Steps(self._context.outage)
         self._records = DeployRecords(self._context.settings, self._context.events, self._steps)
         self._recovery = Recovery(worker, self._executor)
-        self._closed = CancelWatch(
+        self._cancel_watch = CancelWatch(
             worker, self._executor, self._context.settings.namespace, self._steps
         )
         self._next_refresh_ms = 0.0
@@ -126,7 +126,7 @@ class Keeper:
         self._loop = self._context.watchdog.watch("keeper", COMMAND_TIMEOUT_S)
         self._is_stranded = False  # it held requests of a version that cannot be loaded here
         self._has_looked = False  # at the deploy records
-        self._told_states: dict[tuple[str, str], dict[str, str]] = {}
+        self._announced_states: dict[tuple[str, str], dict[str, str]] = {}
 
     def run(self, stop: StopSignal) -> Outcome:
         """Keep the worker until it is stopped or fenced.
@@ -165,8 +165,8 @@ class Keeper:
             self._ask_server()
         self._worker.watch_limits()
         self._give_back_stranded()
-        self._rearrange()
-        self._tell_lanes()
+        self._move_lanes()
+        self._announce_changes()
         self._report_ready()
         self._context.watchdog.look()
         self._context.devices.reap()
@@ -186,7 +186,7 @@ class Keeper:
                 self._is_stranded = True
                 self._context.events.emit("lane.stranded", model=model, version=version)
 
-    def _rearrange(self) -> None:
+    def _move_lanes(self) -> None:
         """Move lanes that are to have a device process of their own; refused ones need none."""
         for pair, lane in self._lanes.items():
             if lane.refusal:
@@ -194,17 +194,17 @@ class Keeper:
             elif lane.is_moving:
                 self._lanes[pair] = self._worker.move_lane(lane)
 
-    def _tell_lanes(self) -> None:
+    def _announce_changes(self) -> None:
         """Announce at once what is ready or refused now: whoever waits for it looks there."""
         states = {pair: _lane_state(lane) for pair, lane in self._lanes.items()}
-        if states != self._told_states:
-            self._told_states = states
+        if states != self._announced_states:
+            self._announced_states = states
             self._announce(self._records.known)
 
     @property
     def is_over(self) -> bool:
         """Whether the worker cannot go on as the one that it is."""
-        is_fenced = self._worker.heart.fenced.is_set()
+        is_fenced = self._worker.heartbeat.fenced.is_set()
         return is_fenced or self._is_stranded or self._worker.failure is not None
 
     def wind_up(self) -> None:
@@ -213,7 +213,7 @@ class Keeper:
         self._loop.end()
         stop_at_ms = worker.now_ms() + self._context.settings.grace_ms
         self._end_intakes()
-        if not worker.heart.fenced.is_set() and worker.failure is None:
+        if not worker.heartbeat.fenced.is_set() and worker.failure is None:
             worker.drain(stop_at_ms)
 
     def close(self) -> None:
@@ -230,23 +230,22 @@ class Keeper:
         """
         if self._worker.failure is not None:
             raise self._worker.failure
-        if self._worker.heart.fenced.is_set():
+        if self._worker.heartbeat.fenced.is_set():
             return Outcome.FENCED
         return Outcome.STRANDED if self._is_stranded else Outcome.STOPPED
 
     def _ask_server(self) -> None:
         now_ms, loop, steps = self._worker.now_ms(), self._loop, self._steps
         is_due = now_ms >= self._next_refresh_ms
-        lanes = list(self._lanes.values())
         steps.begin()
         try:
             if is_due:
                 self._refreshed_ms = now_ms
                 steps.run("refresh", "", lambda: self._refresh(self._executor))
                 self._next_refresh_ms = now_ms + self._context.settings.refresh_ms
-                lanes = list(self._lanes.values())
-            steps.run("recover", "", lambda: self._recovery.tick(self._records.known, lanes))
-            closed = steps.run("closed", "", lambda: self._closed.tick(self._records.known, now_ms))
+            known, lanes = self._records.known, list(self._lanes.values())
+            steps.run("recover", "", lambda: self._recovery.tick(known, lanes))
+            closed = steps.run("closed", "", lambda: self._cancel_watch.tick(known, now_ms))
             was_asked = steps.worked() and (closed or is_due)
         except ServerError as error:
             self._next_refresh_ms = 0.0
@@ -264,7 +263,7 @@ class Keeper:
         self._worker.measure_server_offset(executor)
         deployments = self._records.read(executor, self._worker.now_ms())
         self._match_lanes(deployments)
-        self._worker.act_on(deployments)
+        self._worker.use_records(deployments)
         self._announce(deployments)
         self._has_looked = True
 
@@ -306,13 +305,13 @@ class Keeper:
         namespace = self._context.settings.namespace
         for model, deployment in deployments.items():
             keys = ModelKeys(namespace, model)
-            self._worker.heart.announce(keys, self._announcement(model, deployment.stamp))
+            self._worker.heartbeat.announce(keys, self._announcement(model, deployment.stamp))
             if model not in self._intakes:
                 self._start_intake(keys)
         for model in [model for model in self._intakes if model not in deployments]:
             _, over = self._intakes.pop(model)
             over.set()
-            self._worker.heart.withdraw(ModelKeys(namespace, model))
+            self._worker.heartbeat.withdraw(ModelKeys(namespace, model))
 
     def _announcement(self, model: str, stamp: Stamp) -> dict[str, str]:
         lanes = [lane for (name, _), lane in self._lanes.items() if name == model]
@@ -365,10 +364,10 @@ class Keeper:
     def _all_settled(self) -> bool:
         """Whether every lane is loaded or refused, and every model joined."""
         lanes = self._lanes.values()
-        heart = self._worker.heart
-        is_joined = heart.models_joined == len({lane.model for lane in lanes})
+        heartbeat = self._worker.heartbeat
+        is_joined = heartbeat.models_joined == len({lane.model for lane in lanes})
         is_settled = all(lane.ready or lane.refusal for lane in lanes)
-        return is_joined and heart.is_announced and self._has_looked and is_settled
+        return is_joined and heartbeat.is_announced and self._has_looked and is_settled
 
 
 def _lane_state(lane: Lane) -> dict[str, str]:

@@ -14,7 +14,7 @@ from ...wire.limits import OUTPUTS_BYTES_MAX
 from ...wire.names import is_name
 from ...wire.tensors import encode_columns, encode_rows
 from ...wire.texts import kind_name
-from .faults import merge_row_errors, model_error, output_error, pass_on_leaving
+from .faults import merge_row_errors, model_error, output_error, raise_if_model_left
 from .loaded_models import LoadedModel, PreparedRequest
 from .preparing import refuse_unknown
 from .snapshot import snapshot
@@ -64,7 +64,7 @@ def encode_together(loaded: LoadedModel, requests: Sequence[PreparedRequest]) ->
         columns = assemble(loaded, rows, wanted)
         tensors = [encode_rows(name, column) for name, column in columns.items()]
     except BaseException as error:  # noqa: BLE001  alone, each fails for its own sake
-        pass_on_leaving(error, "encode", loaded.logger)
+        raise_if_model_left(error, "encode", loaded.logger)
         return None
     return [encode_body(parts, MSGPACK) for parts in zip(*tensors, strict=True)]
 

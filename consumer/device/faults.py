@@ -36,7 +36,7 @@ class ModelLeftError(BaseException):
     """
 
 
-def pass_on_leaving(error: BaseException, stage: str, logger: Any) -> None:
+def raise_if_model_left(error: BaseException, stage: str, logger: Any) -> None:
     """Of all that a model's code may raise, let through what asks for the end of the process.
 
     Raises:
@@ -119,7 +119,7 @@ def model_error(error: BaseException, stage: str, logger: Any) -> RequestError:
     Raises:
         ModelLeftError: the code asked for the end of the process.
     """
-    pass_on_leaving(error, stage, logger)
+    raise_if_model_left(error, stage, logger)
     if is_failure(error):
         return cleaned(error)
     if is_kind(error, BdbQuit):
@@ -149,7 +149,7 @@ def output_error(error: BaseException, logger: Any) -> RequestError:
     Raises:
         ModelLeftError: the code asked for the end of the process.
     """
-    pass_on_leaving(error, "encode", logger)
+    raise_if_model_left(error, "encode", logger)
     if is_failure(error):
         return cleaned(error)
     if is_memory_error(error):
@@ -178,7 +178,7 @@ def describe(error: BaseException) -> str:
     if is_kind(error, ModelLeftError):
         return text_of(error)
     if is_kind(error, BdbQuit):
-        return f"the debugger got no commands: breakpoint() {_NO_INPUT}" if _is_deaf() else _QUIT
+        return _NO_COMMANDS if _has_no_terminal() else _QUIT
     text = f"{kind_name(error)}: {text_of(error)}"
     return text[:ERROR_MESSAGE_CHARACTERS_MAX] + _hint(error)
 
@@ -191,7 +191,7 @@ def message_of(error: BaseException) -> str:
 
 def _hint(error: BaseException) -> str:
     """What to do about errors that a worker's surroundings bring about."""
-    if is_kind(error, EOFError) and _is_deaf():
+    if is_kind(error, EOFError) and _has_no_terminal():
         return f" (input() {_NO_INPUT})"
     last = last_frame(error)
     if last is not None and last.tb_frame.f_code is signal.signal.__code__:
@@ -199,7 +199,7 @@ def _hint(error: BaseException) -> str:
     return ""
 
 
-def _is_deaf() -> bool:
+def _has_no_terminal() -> bool:
     """Whether nobody can type anything here."""
     try:
         return not sys.stdin.isatty()
@@ -212,6 +212,7 @@ _NO_INPUT = (
     "reads standard input, which is no terminal here; "
     "use it with `batchfleet dev`, `batchfleet models try` or batchfleet.testing.serve"
 )
+_NO_COMMANDS = f"the debugger got no commands: breakpoint() {_NO_INPUT}"
 _SIGNALS = (
     " (a model's code does not run on the main thread, and the worker answers signals: "
     'leave them alone, see docs/models.md, "Signals")'

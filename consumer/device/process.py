@@ -43,7 +43,7 @@ from ..link.protocol import (
     Unload,
 )
 from .answering import encode_answer, encode_together, output_bytes
-from .faults import failure_of, is_failure, merge_row_errors, pass_on_leaving, request_error
+from .faults import failure_of, is_failure, merge_row_errors, raise_if_model_left, request_error
 from .fetching import Fetcher, host_of
 from .host import keep_room, resident_bytes
 from .kind_logger import KindLogger
@@ -224,7 +224,7 @@ class DeviceProcess:
         except BaseException as error:  # a model may raise anything; it is refused for it
             keep_room()
             logger = self._logger.bind(model=model, version=version)
-            pass_on_leaving(error, "load", logger)
+            raise_if_model_left(error, "load", logger)
             logger.exception("load_failed", exc_info=with_own_frames(error))
             self._channel.send(Refused(message.lane, refusal(message, error)))
             return

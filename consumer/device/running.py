@@ -16,7 +16,7 @@ from .faults import (
     is_failure,
     is_memory_error,
     model_error,
-    pass_on_leaving,
+    raise_if_model_left,
     request_error,
 )
 from .loaded_models import NOT_AT_HAND, LoadedModel, TakenRow
@@ -93,7 +93,7 @@ def _run_in_halves(loaded: LoadedModel, batch: ModelBatch) -> list[Any]:
     except BdbQuit:
         raise
     except BaseException as error:  # noqa: BLE001  a model may raise anything; it becomes a typed error
-        pass_on_leaving(error, "predict", loaded.logger)
+        raise_if_model_left(error, "predict", loaded.logger)
         if count == 1:
             return [model_error(error, "predict", loaded.logger)]
         if is_memory_error(error):

@@ -8,7 +8,9 @@ calls the core under it, since a hand-over through a queue costs a tenth of a mi
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from random import Random
 
+from ...service.back_off import BackOff
 from ...wire.deployment import VersionRecord
 from ...wire.errors import ErrorBody, ErrorKind, ProtocolError
 from ...wire.work import WorkEntry
@@ -24,7 +26,7 @@ from .lane_news import LaneNews
 from .shared_state import SharedState
 from .unit_key import UnitKey
 
-_DEVICE_BACK_OFF_S = (0.1, 10.0)
+_BACK_OFF = BackOff(first_s=0.1, longest_s=10.0)
 _HEALTHY_MS = 60_000
 _IDLE_S = 1.0
 _LOOK_MS = 1000.0
@@ -57,12 +59,13 @@ class DeviceUnit:
         self._changed = worker.changed
         self._overrun: Lane | None = None  # for which the process was killed; guarded by the lock
         self._failed_starts = 0  # device processes in a row; of the device thread
-        self._over = threading.Event()  # nobody needs this unit any more
+        self._retiring = threading.Event()  # nobody needs this unit any more
         self._finisher = Finisher(worker, worker.connect("settle"), note_inside)
         self._loop = worker.context.watchdog.watch(key.loop_name, JOIN_S)
         self._started_ms = 0.0  # when the device process was started; of the device thread
         self._look_ms = 0.0  # when to look next at what it has started; of the device thread
-        self._back_off_s = _DEVICE_BACK_OFF_S[0]  # of the device thread
+        self._losses = 0  # since a process was well; of the device thread
+        self._chance = Random(f"{worker.name} {key.loop_name}")  # noqa: S311 - guards nothing
         self._thread = worker.context.make_thread("device", self, worker.fail)
 
     def start(self) -> None:
@@ -159,7 +162,7 @@ class DeviceUnit:
 
     def _is_over(self) -> bool:
         return self._worker.stopping.is_set() or (
-            self._over.is_set() and not self.core.requests.unsettled
+            self._retiring.is_set() and not self.core.requests.unsettled
         )
 
     def _start_process(self) -> float:
@@ -171,7 +174,7 @@ class DeviceUnit:
                 self._count_failed_start(self.core.unloaded_lanes(), str(error))
                 news = LaneNews(self.core.lanes)
             news.report(self._context.events)
-            return self._back_off()
+            return self._pause_s()
         self._started_ms = self._worker.now_ms()
         device = self._context.settings.device
         self._context.events.emit("device.started", pid=link.pid, device=device)
@@ -181,17 +184,16 @@ class DeviceUnit:
             self.core.progress_ms = self._started_ms
         return 0.0
 
-    def _back_off(self) -> float:
-        pause_s = self._back_off_s
-        self._back_off_s = min(2 * pause_s, _DEVICE_BACK_OFF_S[1])
-        return pause_s
+    def _pause_s(self) -> float:
+        self._losses += 1
+        return _BACK_OFF.delay_s(self._losses, self._chance)
 
     def _replace(self, link: Link, why: str) -> float:
         """Note that a process is lost; returns how long to wait before the next, in seconds."""
         was_found = self._lose(link, why)
         if was_found or self._worker.now_ms() - self._started_ms > _HEALTHY_MS:
-            self._back_off_s = _DEVICE_BACK_OFF_S[0]
-        return self._back_off()
+            self._losses = 0
+        return self._pause_s()
 
     def _lose(self, link: Link, why: str) -> bool:
         """End what is left of a lost process; returns whether it is known who ended it."""
@@ -220,7 +222,8 @@ class DeviceUnit:
         if not self.core.is_greeted:
             unloaded = self.core.unloaded_lanes()
             new = [lane for lane in unloaded if not losses.is_proven(lane.name)]
-            return self._count_failed_start(new, reason)
+            self._count_failed_start(new, reason)
+            return False
         loading = self.core.queue.loading
         loss = Loss(
             reason=reason,
@@ -237,13 +240,12 @@ class DeviceUnit:
                 lane.is_moving = losses.needs_own_process(lane.name, self.key.environment, now_ms)
         return was_found
 
-    def _count_failed_start(self, lanes: Sequence[Lane], reason: str) -> bool:
+    def _count_failed_start(self, lanes: Sequence[Lane], reason: str) -> None:
         """Refuse these lanes where device processes do not come up; the lock is held."""
         self._failed_starts += 1
         if self._failed_starts >= _FAILED_STARTS_MAX:
             for lane in lanes:
                 lane.refusal = f"its device process does not come up: {reason}"
-        return False
 
     def _serve(self, link: Link) -> bool:
         """Receive, send what comes next, then settle; False once the process was told to stop."""
@@ -398,7 +400,7 @@ class DeviceUnit:
 
     def retire(self) -> None:
         """End the process and the thread as soon as nothing is left to settle; does not wait."""
-        self._over.set()
+        self._retiring.set()
         with self._lock:
             self.wake()
 

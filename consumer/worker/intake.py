@@ -75,11 +75,11 @@ class Intake:
         if (delay_s := self._loop.delay_s()) > 0:
             return delay_s
         try:
-            was_asked = self._turn()
+            was_asked = self._take_once()
         except FencedError:
             # Once the worker has left a model that was undeployed, the keeper ends this thread.
             if not self._over.is_set():
-                worker.heart.beat_soon()  # the heart finds out what it means
+                worker.heartbeat.beat_soon()  # the heartbeat finds out what it means
             self._loop.broke()
             return self._loop.delay_s()
         except ServerError as error:
@@ -97,7 +97,7 @@ class Intake:
         self._loop.end()
         self._executor.close()
 
-    def _turn(self) -> bool:
+    def _take_once(self) -> bool:
         """Take once where there is room; returns whether the server was asked for entries."""
         offer = self._worker.offer(self._keys.model, wait=False)
         if not offer.lanes:

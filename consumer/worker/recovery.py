@@ -77,7 +77,7 @@ class Recovery:
                     self._worker.note_lost_answer()  # what was claimed before the error is not held
         except FencedError:
             peers = 0
-            self._watch.interrupt()  # the heart finds out what it means
+            self._watch.interrupt()  # the heartbeat finds out what it means
         except ServerError:
             self._watch.interrupt()
             self._worker.note_lost_answer()

@@ -1,8 +1,8 @@
 """One worker: an identity, its device processes, and the threads that bring them work.
 
-Threads: one *device* thread a device process (`device_unit.py`); one *intake* thread a model takes;
-the *heart* beats; the *keeper* (the thread that calls `run`) follows the deploy records and watches
-limits.
+Threads: one *device* thread a device process (`device_unit.py`); one *intake* thread a model takes
+work; the *heartbeat* thread renews the lease; the *keeper* (the thread that calls `run`) follows
+the deploy records and watches limits.
 """
 
 import threading
@@ -72,18 +72,19 @@ class Worker(SharedState):
         self.units: list[DeviceUnit] = []
         # Model → the record by which it is taken of; guarded by lock, replaced. `wants_records`
         # asks the keeper to read them at once.
-        self._in_force: Mapping[str, Deployment] = {}
+        self._records: Mapping[str, Deployment] = {}
         self.wants_records = threading.Event()
         self._inside_noted: dict[str, list[str]] = {}  # guarded by lock
         self._retired: list[DeviceUnit] = []  # the keeper's; they may not have settled all
         self._batches = count(1)  # guarded by lock
         self._fresh_until_ms = 0.0  # guarded by lock; after it nothing new is started
-        self.heart = Heartbeat(self.connect("beat"), context, name, self.stopping, self._note_beat)
-        self._heart_thread = context.make_thread("heart", self.heart, self.fail)
+        beats = self.connect("beat")
+        self.heartbeat = Heartbeat(beats, context, name, self.stopping, self._note_beat)
+        self._heartbeat_thread = context.make_thread("heartbeat", self.heartbeat, self.fail)
 
     def start(self) -> None:
-        """Start the heart; a device process starts when a version needs it."""
-        self._heart_thread.start()
+        """Start the heartbeat; a device process starts when a version needs it."""
+        self._heartbeat_thread.start()
 
     # Heart.
 
@@ -180,10 +181,10 @@ class Worker(SharedState):
             for unit in self.units:
                 unit.watch_limits()
 
-    def act_on(self, deployments: Mapping[str, Deployment]) -> None:
+    def use_records(self, deployments: Mapping[str, Deployment]) -> None:
         """Take by these deploy records from now on; the lanes fit them."""
         with self.lock:
-            before, self._in_force = self._in_force, dict(deployments)
+            before, self._records = self._records, dict(deployments)
             if any(before.get(name) != record for name, record in deployments.items()):
                 self.changed.notify_all()
 
@@ -192,10 +193,10 @@ class Worker(SharedState):
     def reread(self, model: str, stamp: Stamp) -> None:
         """Take nothing of a model until the keeper has read its record, `stamp` no longer."""
         with self.lock:
-            known = self._in_force.get(model)
+            known = self._records.get(model)
             if known is not None and known.stamp == stamp:
-                others = {name: of for name, of in self._in_force.items() if name != model}
-                self._in_force = others
+                others = {name: of for name, of in self._records.items() if name != model}
+                self._records = others
         self.wants_records.set()
 
     def offer(self, model: str, *, wait: bool) -> Offer:
@@ -209,7 +210,7 @@ class Worker(SharedState):
 
     def _find_room(self, model: str) -> Offer:
         record = self._record_to_take_by(model)
-        if record is None or not self.heart.has_joined(model):
+        if record is None or not self.heartbeat.has_joined(model):
             return _NOTHING
         lanes = [
             OfferedLane(unit, lane, unit.core.room(lane))
@@ -231,7 +232,7 @@ class Worker(SharedState):
 
     def _record_to_take_by(self, model: str) -> Deployment | None:
         """The record of a model of which entries may be taken now; the lock is held."""
-        record = self._in_force.get(model) if self.taking and self.is_fresh() else None
+        record = self._records.get(model) if self.taking and self.is_fresh() else None
         return None if record is None or record.intake == "hold" else record
 
     def is_fresh(self) -> bool:
@@ -280,7 +281,7 @@ class Worker(SharedState):
         with self.lock:
             while any(unit.busy for unit in (*self.units, *self._retired)) and not self.failure:
                 left_s = (stop_at_ms - self.now_ms()) / 1000
-                if self.heart.fenced.is_set():
+                if self.heartbeat.fenced.is_set():
                     return
                 if left_s <= 0:
                     for unit in self.units:
@@ -291,16 +292,16 @@ class Worker(SharedState):
     def stop(self) -> None:
         """End all threads and device processes; leave what can be left."""
         self.stopping.set()
-        self.heart.beat_soon()
+        self.heartbeat.beat_soon()
         with self.lock:
             self.changed.notify_all()
             for unit in self.units:
                 unit.wake()
-        self._heart_thread.join(JOIN_S)
+        self._heartbeat_thread.join(JOIN_S)
         for unit in (*self.units, *self._retired):
             unit.join()
         try:
-            self.heart.leave_all()
+            self.heartbeat.leave_all()
         except ServerError as error:
             self.context.outage.begins(error)
 

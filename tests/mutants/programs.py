@@ -4,7 +4,7 @@ from tests.mutants.mutant import Mutant
 
 CORE = "tests/unit/consumer/test_core.py"
 LIVENESS = "tests/unit/wire/test_liveness.py"
-HEART = "tests/unit/consumer/test_heart.py"
+HEART = "tests/unit/consumer/test_heartbeat.py"
 COST = "tests/unit/consumer/test_cost.py"
 VIEW = "tests/unit/router/test_view.py"
 PUMP = "tests/unit/router/test_pump.py"

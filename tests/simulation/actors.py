@@ -155,10 +155,10 @@ class ConsumerActor(Program):
         self._keeper.start()
 
     def _beat_at_once_if_asked(self):
-        heart = self._worker.heart
-        if heart._again.is_set():
-            heart._again.clear()
-            self._worker._heart_thread.wake()
+        heartbeat = self._worker.heartbeat
+        if heartbeat._again.is_set():
+            heartbeat._again.clear()
+            self._worker._heartbeat_thread.wake()
 
     def kill(self):
         super().kill()

@@ -35,7 +35,7 @@ class BuriedWorker(SharedState):
 
     def __init__(self, on_offer, watch=None):
         super().__init__(worker_context(watch or Watch(), MemoryBroker(MemoryServer())), self.name)
-        self.heart = Heart()
+        self.heartbeat = Heart()
         self.reread_of = []
         self.stamp = Stamp(1, "n")
         self._on_offer = on_offer
@@ -99,7 +99,7 @@ def test_a_lost_answer_of_any_thread_makes_intake_read_what_is_pending(lost_answ
 
 @pytest.mark.parametrize("is_deployed", [False, True])
 def test_after_a_refused_take_intake_goes_on_until_it_is_told_to_end(is_deployed):
-    """The heart finds out what it means; a record that is gone for now may come back."""
+    """The heartbeat finds out what it means; a record that is gone for now may come back."""
     over, watch = threading.Event(), Watch()
     worker = BuriedWorker(lambda: None)
     with wired(MemoryBroker(MemoryServer()), "n") as wire, watch.loop(back_off=PROMPT) as loop:
@@ -107,7 +107,7 @@ def test_after_a_refused_take_intake_goes_on_until_it_is_told_to_end(is_deployed
             wire.ask("DEL", wire.keys.deploy)
         intake = Intake(worker, wire.keys, wire.executor, over, loop)
         pauses = []
-        while worker.heart.asked < 2:
+        while worker.heartbeat.asked < 2:
             pauses.append(intake.step())
             watch.clock.advance(1000 * pauses[-1])
         assert min(pauses) > 0
@@ -121,7 +121,7 @@ def test_a_refused_take_of_a_model_that_the_worker_left_itself_is_no_news():
     worker = BuriedWorker(over.set)
     with wired(MemoryBroker(MemoryServer()), "n") as wire, watched_loop() as loop:
         Intake(worker, wire.keys, wire.executor, over, loop).run()
-    assert not worker.heart.asked
+    assert not worker.heartbeat.asked
 
 
 def test_a_foreign_key_in_the_place_of_a_bell_gives_way():
