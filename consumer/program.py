@@ -195,7 +195,7 @@ class Keeper:
                 self._lanes[pair] = self._worker.move_lane(lane)
 
     def _announce_changes(self) -> None:
-        """Announce at once what is ready or refused now: whoever waits for it looks there."""
+        """Announce at once what is ready or refused now: programs that wait for it look there."""
         states = {pair: _lane_state(lane) for pair, lane in self._lanes.items()}
         if states != self._announced_states:
             self._announced_states = states
@@ -282,7 +282,7 @@ class Keeper:
             elif has_other_manifest(lane.record, record) or (
                 lane.refusal and is_redeployed(lane.record, record)
             ):
-                # Deployed anew, this very version: what made it refuse may have been mended.
+                # This very version was deployed again: what made it refuse may be repaired.
                 self._worker.drop_lane(lane)
                 self._lanes[pair] = self._open_lane(pair[0], record)
             elif lane.record != record:

@@ -1,7 +1,7 @@
 """The worker's decisions: what to send to the device process next, and what has ended.
 
-No I/O and no clock here. Whoever has news (entries taken, a message of the device process, a lost
-device) calls in under the worker's one lock. What ends lies in `requests.unsettled` then.
+No I/O and no clock here. Threads with news (entries taken, a message of the device process, a lost
+device) call in under the worker's one lock. What ends lies in `requests.unsettled` then.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -38,7 +38,7 @@ from .suspects import Suspects
 _PREPARING_BYTES_MAX = 32 * 1024 * 1024
 # Bytes of inputs held; beyond it, nothing is taken, however few rows they are.
 _HELD_BYTES_MAX = 64 * 1024 * 1024
-# After the last version is loaded anew, suspects wait for so long: enough to serve what has waited.
+# So long suspects wait after the last version is loaded again: enough to serve what has waited.
 _OTHERS_FIRST_MS = 250
 # What a batch counts for at least, so that lanes with free models still take turns.
 _TURN_MS = 0.01
@@ -374,7 +374,7 @@ class Core:
     def drop_closed(self, model: str, closed: Collection[str]) -> list[Message]:
         """Give up requests that somebody else has ended, unless they are on the device.
 
-        Their failures answer nobody: the gate is shut. They end the entries.
+        Their failures reach no caller, since the request is over; they end the entries.
         """
         over = [
             held
@@ -393,7 +393,7 @@ class Core:
         return [held for number, held in self.requests.held.items() if number not in on_device]
 
     def overrun(self, now_ms: float) -> Overrun | None:
-        """Who has outrun a time limit, if anybody; the device process counts as hung then."""
+        """The time limit that was overrun, if any; the device process counts as hung then."""
         waiting = self.unloaded_lanes()
         if self.device_up and not self.is_greeted and waiting:  # it does not come up
             return overrun_of_load(waiting[0], now_ms - self.progress_ms)

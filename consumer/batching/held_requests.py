@@ -11,7 +11,7 @@ from ..link.protocol import Answer, Drop, Failure, Message, PreparedItem
 from .state import EndedRequest, HeldRequest, Lane, Phase, Placement
 from .suspects import Suspects
 
-_SMOOTH = 0.1
+_SMOOTH = 0.1  # share of one request in the mean preprocessing time
 
 
 class HeldRequests:

@@ -38,7 +38,7 @@ class Loss:
 
 
 @dataclass(slots=True)
-class _Record:
+class _VersionHistory:
     """What is remembered of one version."""
 
     is_proven: bool = False  # it was loaded once
@@ -52,7 +52,7 @@ class LossHistory:
     """Remembers losses of device processes, by version and environment."""
 
     def __init__(self) -> None:
-        self._versions: dict[str, _Record] = {}
+        self._versions: dict[str, _VersionHistory] = {}
         # Of shared processes, by environment: ends while one was loaded, and while nobody was at
         # work.
         self._load_ends_ms: dict[str, list[float]] = {}
@@ -67,7 +67,7 @@ class LossHistory:
         return name in self._versions and self._versions[name].is_proven
 
     def refusal_of(self, name: str, record: VersionRecord) -> str:
-        """Why a version is not to be tried, as long as it is not deployed anew."""
+        """Why a version is not to be tried until it is deployed again; empty where it may be."""
         known = self._versions.get(name)
         if known is None or known.refused is None or is_redeployed(known.refused, record):
             return ""
@@ -79,7 +79,7 @@ class LossHistory:
         It ended one while it was loaded, or twice of late in any way; or it was never loaded yet,
         and others like it have ended the shared one twice of late.
         """
-        known = self._versions.get(name, _Record())
+        known = self._versions.get(name, _VersionHistory())
         if known.is_suspect or _is_often(known.ends_ms, now_ms):
             return True
         load_ends_ms = self._load_ends_ms.get(environment, [])
@@ -109,7 +109,7 @@ class LossHistory:
         return True
 
     def _suspect_youngest(self, loss: Loss) -> bool:
-        """Take one apart where the shared process ends again and again while nobody is at work.
+        """Suspect one where the shared process ends again and again while no code is at work.
 
         A thread that a model left running, say. The version that came last is tried first.
         """
@@ -124,8 +124,8 @@ class LossHistory:
         self._of(lane.name).is_suspect = True
         return True
 
-    def _of(self, name: str) -> _Record:
-        found = self._versions.pop(name, None) or _Record()
+    def _of(self, name: str) -> _VersionHistory:
+        found = self._versions.pop(name, None) or _VersionHistory()
         self._versions[name] = found  # the latest one comes last
         if len(self._versions) > _VERSIONS_MAX:
             self._versions.pop(next(iter(self._versions)))
@@ -141,12 +141,12 @@ def _is_often(ends_ms: Sequence[float], now_ms: float) -> bool:
 
 
 def is_redeployed(before: VersionRecord, after: VersionRecord) -> bool:
-    """Whether this very version was deployed between two records of it."""
+    """Whether this very version was deployed again between two records of it."""
     return before.deployed != after.deployed or has_other_manifest(before, after)
 
 
 def has_other_manifest(before: VersionRecord, after: VersionRecord) -> bool:
-    """Whether a record is of something else than one that bears its name.
+    """Whether two records of one name come from different manifests.
 
     Limits may change while a version is loaded; what comes from its manifest may not.
     """

@@ -144,7 +144,7 @@ class Lane:
         return bool(self.waiting or self.rows or self.preparing)
 
     def weigh(self, held: HeldRequest) -> None:
-        """Count a request against room, anew where another number of rows has become known.
+        """Count a request against room; again once its rows are known exactly.
 
         A large request counts for half a batch at most: it must not keep others out.
         """

@@ -62,7 +62,7 @@ def is_failure(result: Any) -> TypeGuard[RequestError]:
 class FaultLog:
     """Tells a model's author of faults that leave no trace of their own.
 
-    Each kind is told once and then counted. Nothing of what callers sent is in the lines. Safe to
+    Each kind is logged once and then counted. Nothing of what callers sent is in the lines. Safe to
     use from any thread.
     """
 
@@ -161,7 +161,7 @@ def output_error(error: BaseException, logger: Any) -> RequestError:
 def request_error(error: BaseException, stage: str, logger: Any) -> RequestError:
     """The error of a request that could not be decoded or prepared, by whosever code.
 
-    Attributes of a model's class are code of its own; so what nobody foresaw counts as the model's.
+    Attributes of a model's class are code of its own; so what is unforeseen counts as the model's.
 
     Raises:
         ModelLeftError: the code asked for the end of the process.
@@ -200,7 +200,7 @@ def _hint(error: BaseException) -> str:
 
 
 def _has_no_terminal() -> bool:
-    """Whether nobody can type anything here."""
+    """Whether input cannot be typed here."""
     try:
         return not sys.stdin.isatty()
     except Exception:  # noqa: BLE001  it may be None, closed, or whatever a model put in its place

@@ -29,7 +29,7 @@ class Inputs(Protocol):
         """A row that shares memory with the inputs, for who only reads it."""
 
     def parameters(self) -> dict[str, Any]:
-        """The caller's `parameters`, decoded anew."""
+        """The caller's `parameters`, decoded again each time."""
 
 
 @dataclass(slots=True)

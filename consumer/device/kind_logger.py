@@ -10,7 +10,7 @@ from ...wire.texts import kind_name, safe_text
 
 
 class KindLogger:
-    """Tells each kind of fault once, with its trace and all that is known, and then counts it.
+    """Logs each kind of fault once, with its trace and all that is known, and then counts it.
 
     A kind is an event, the stage, the type of the exception and the line that raised it: nothing of
     what callers sent. Counts follow once a minute. Safe to use from any thread.
@@ -31,11 +31,11 @@ class KindLogger:
             self._logger.warning(event, **_shown(fields))
 
     def critical(self, event: str, **fields: Any) -> None:
-        """What ends the process is told each time."""
+        """What ends the process is logged each time."""
         self._logger.critical(event, **fields)
 
     def log_counts(self) -> None:
-        """Tell what was counted, if that is due."""
+        """Log what was counted, if that is due."""
         for kind, count in self._kinds.summary().items():
             event, _, rest = kind.partition(" ")
             self._logger.warning(event, kind=rest, count=count)

@@ -113,7 +113,7 @@ class PreparedRequest:
         return TakenRow(self, index)
 
     def report(self) -> PreparedItem:
-        """What the main process is told about it."""
+        """What the main process has to know about it."""
         return PreparedItem(
             self.number, self.lengths, self.truncated_tokens, self.preprocess_ms, self.kinds
         )
@@ -127,7 +127,7 @@ class TakenRow(NamedTuple):
 
 
 def take_all(requests: Iterable[PreparedRequest]) -> list[TakenRow]:
-    """Hand out every row, of requests that nobody else has a hand on."""
+    """Hand out every row, of requests that no other thread uses."""
     return [
         TakenRow(request, place) for request in requests for place in range(len(request.values))
     ]

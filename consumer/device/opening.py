@@ -70,6 +70,6 @@ def _why_code_not_ours(store: Store, manifest: Manifest) -> str:
 
 
 def _written_to_run(folder: Path, manifest: Manifest) -> Iterator[Path]:
-    """Whatever somebody would have to write to in order to choose what runs."""
+    """The files that choose what runs."""
     yield folder / MANIFEST_NAME
     yield from (folder / name for name in code_files(manifest.files))

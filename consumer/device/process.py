@@ -4,7 +4,7 @@
 - The device thread while it is idle, else the main thread, receives messages and writes out what
   the socket could not take (`receive_turns.py`).
 - Two threads beside it preprocess ahead of the device, and postprocess behind it.
-- A few more fetch inputs that lie elsewhere, so that a slow place holds up nobody else.
+- A few more fetch inputs that lie elsewhere, so that a slow place does not hold up the others.
 """
 
 import os
@@ -203,8 +203,8 @@ class DeviceProcess:
         if now_ms < self._memory_next_ms:
             return
         self._memory_next_ms = now_ms + MEMORY_EVERY_MS
-        for told in (self._faults, *(loaded.logger for loaded in list(self._loaded.values()))):
-            told.log_counts()
+        for logger in (self._faults, *(loaded.logger for loaded in list(self._loaded.values()))):
+            logger.log_counts()
         resident = resident_bytes()
         if abs(resident - self._memory_sent) > MEMORY_STEP_BYTES:
             self._memory_sent = resident

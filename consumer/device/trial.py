@@ -125,7 +125,7 @@ def run_job(job: TrialJob, clock: Clock, logger: Any) -> Trial:
         loaded, ready = load_version(load, store_opener(job.options), clock, logger)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a model may raise anything; it is told in words
+    except BaseException as error:  # a model may raise anything; the trial says so in words
         shown = with_own_frames(error)
         logger.exception("load_failed", exc_info=shown)
         trial.refused = refusal(load, error)

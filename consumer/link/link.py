@@ -96,7 +96,7 @@ class DeviceLink:
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER_BYTES)
-        # Nothing is ever written to it: it breaks when we end, and the kernel tells its reader.
+        # Nothing is ever written to it: it breaks when we end, and the kernel signals its reader.
         lifeline, self._lifeline = os.pipe()
         descriptors = (theirs.fileno(), lifeline)
         command = [*command, "--fd", str(theirs.fileno()), "--parent", str(os.getpid())]

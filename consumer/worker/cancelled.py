@@ -1,4 +1,4 @@
-"""Looks whether what a worker holds is still wanted: requests may be cancelled or expire meanwhile.
+"""Gives up held requests that were cancelled or have expired meanwhile.
 
 `take` hands out open requests only; this is for what waits inside the worker. What runs on the
 device goes on to its end, since a batch cannot be taken apart.
@@ -13,7 +13,7 @@ from ...service.steps import Steps
 from ...wire.keys import ModelKeys
 from .worker import Worker
 
-# Most requests are over before anybody would look.
+# Most requests are over before the first look.
 _LOOK_MS = 250.0
 
 

@@ -64,5 +64,5 @@ class WorkerContext:
 
     @property
     def outage(self) -> Outage:
-        """Where errors of the server are told that end no cycle of a loop."""
+        """Where errors of the server are reported that end no cycle of a loop."""
         return self.watchdog.outage

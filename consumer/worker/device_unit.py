@@ -1,8 +1,8 @@
 """One device process, the core that decides what it gets, and the thread that talks to it.
 
 A worker has one unit per environment. The unit's *device* thread starts the process, receives from
-it, sends the next batch and then settles. The worker's one lock guards all units: whoever has news
-calls the core under it, since a hand-over through a queue costs a tenth of a millisecond.
+it, sends the next batch and then settles. The worker's one lock guards all units: every thread with
+news calls the core under it, since a hand-over through a queue costs a tenth of a millisecond.
 """
 
 import threading
@@ -297,7 +297,7 @@ class DeviceUnit:
             for message in messages:
                 link.send(message)
         except ChannelClosedError:
-            # The receiving thread finds the channel closed as well and starts anew.
+            # The receiving thread finds the channel closed as well and starts another process.
             self.core.suspects.clear_blame()
             return False
         return True

@@ -192,7 +192,7 @@ class Intake:
             try:
                 pending = self._pending(stream)
             except (NoGroupError, UnusableKeyError):
-                continue  # what was pending went with it; routers tell, and make it anew
+                continue  # what was pending went with it; routers report it, and create it again
             lost = [entry for entry in pending if not has_entry(stream, entry[0])]
             if lost:
                 self._hand_over(offered, self._read([(stream, lost)]))

@@ -1,4 +1,4 @@
-"""Tells of lanes that were loaded and that were refused, each once."""
+"""Reports lanes that were loaded and that were refused, each once."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,9 @@ from ..link.protocol import Message, Ready
 
 
 class LaneNews:
-    """What one pass of a device thread has to tell. Gathered under the worker's lock, told later.
+    """What one pass of a device thread has to report. Gathered under the worker's lock.
 
-    A refusal is told wherever it came from: the device process, its loss, or its failure to start.
+    Refusals count wherever they came from: the device process, its loss, or its failure to start.
     """
 
     def __init__(self, lanes: dict[int, Lane], messages: Sequence[Message] = ()) -> None:

@@ -20,7 +20,7 @@ class DeployRecords:
 
     A record that is gone although nobody took its model out of service was lost, and routers put it
     back: until then it counts as it was, so that no model is unloaded for it. It does for half the
-    life of the mark of a model taken out of service; after that, nobody could tell any more.
+    life of the mark of a model taken out of service; after that, the two cases look alike.
     """
 
     def __init__(self, settings: Settings, events: Events, steps: Steps) -> None:

@@ -94,7 +94,7 @@ class Recovery:
             ServerError: the server failed.
         """
         if not self._worker.is_fresh():
-            # Where our own beat does not get through (a full disk, no replicas), nobody's may.
+            # Where our own beat does not get through (a full disk, no replicas), no peer's may.
             self._watch.interrupt()
             return 0, {}
         keys = [ModelKeys(self._namespace, model) for model in models]

@@ -10,7 +10,7 @@ from .context import WorkerContext
 class SharedState:
     """A worker's name, lock and clock, and what any of its threads may find out.
 
-    `lock` guards what says so here and in the worker's units; `changed` tells of it.
+    `lock` guards what says so here and in the worker's units; `changed` signals it.
     """
 
     def __init__(self, context: WorkerContext, name: str) -> None:
@@ -24,7 +24,7 @@ class SharedState:
         self.server_offset_ms = 0.0  # server time minus monotonic time
         # How many answers were lost that may have handed entries to us; guarded by lock.
         self.lost_answers = 0
-        # Versions with entries that are pending for us and held by nobody; guarded by lock.
+        # Versions with entries that are pending for us and not held; guarded by lock.
         self.orphaned: set[tuple[str, str]] = set()
 
     def connect(self, purpose: str, timeout_s: float = COMMAND_TIMEOUT_S) -> Executor:
@@ -52,7 +52,7 @@ class SharedState:
             self.lost_answers += 1
 
     def note_orphaned(self, lane: Lane) -> None:
-        """Entries of a lane that is gone are pending for us, and nobody holds them."""
+        """Entries of a lane that is gone are pending for us and not held."""
         with self.lock:
             self.lost_answers += 1
             self.orphaned.add((lane.model, lane.version))

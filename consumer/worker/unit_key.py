@@ -1,4 +1,4 @@
-"""What tells the device processes of one worker apart."""
+"""Which versions share a device process."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ OVERFLOW = "overflow"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitKey:
-    """What tells units of one worker apart.
+    """Identifies a unit among those of one worker.
 
     Attributes:
         environment: name of the environment; empty is the worker's own Python.
@@ -27,5 +27,5 @@ class UnitKey:
 
     @property
     def loop_name(self) -> str:
-        """What the unit's thread is called where loops are told of."""
+        """The name of the unit's thread in events about loops."""
         return " ".join(part for part in ("device", self.environment, self.version) if part)
