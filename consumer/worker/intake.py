@@ -99,27 +99,15 @@ class Intake:
 
     def _take_once(self) -> bool:
         """Take once where there is room; returns whether the server was asked for entries."""
-        offer = self._worker.offer(self._keys.model, wait=False)
-        if not offer.lanes:
-            # Full: peers should know what is inside before we wait for room.
-            self._executor.run_all(self._worker.note_inside(self._keys))
-            offer = self._worker.offer(self._keys.model, wait=True)
+        offer = self._offer()
         if not offer.lanes:
             return False
         self._reread_after_loss(offer)
-        commands: list[Command[Any]] = [*self._worker.note_inside(self._keys)]
         bells = [] if self._left_behind else self._bells(offer)
-        if bells:
-            wait_s = _CROWDED_BELL_S if offer.crowded else BELL_TIMEOUT_S
-            commands.append(requests.wait_for_bell(bells, wait_s))
         now_ms = self._worker.server_now_ms()
         asked = [self._order(offered.lane.record).streams(now_ms) for offered in offer.lanes]
-        commands += [
-            requests.take(self._keys, self._worker.name, offer.stamp, lane.record, streams, room)
-            for (_, lane, room), streams in zip(offer.lanes, asked, strict=True)
-        ]
         self._left_behind = False
-        answers = self._executor.run_each(commands)
+        answers = self._executor.run_each(self._commands(offer, bells, asked))
         errors = [answer for answer in answers if isinstance(answer, ServerError)]
         faults = [error for error in errors if not isinstance(error, StaleRecordError)]
         if len(faults) < len(errors):
@@ -135,6 +123,29 @@ class Intake:
         if faults:
             raise faults[0]
         return True
+
+    def _offer(self) -> Offer:
+        """Lanes with room, if need be waited for."""
+        offer = self._worker.offer(self._keys.model, wait=False)
+        if offer.lanes:
+            return offer
+        # Full: peers should know what is inside before we wait for room.
+        self._executor.run_all(self._worker.note_inside(self._keys))
+        return self._worker.offer(self._keys.model, wait=True)
+
+    def _commands(
+        self, offer: Offer, bells: Sequence[str], asked: Sequence[Sequence[str]]
+    ) -> list[Command[Any]]:
+        """One trip: what is inside, the wait for a bell, and a take for each lane."""
+        commands: list[Command[Any]] = [*self._worker.note_inside(self._keys)]
+        if bells:
+            wait_s = _CROWDED_BELL_S if offer.crowded else BELL_TIMEOUT_S
+            commands.append(requests.wait_for_bell(bells, wait_s))
+        name = self._worker.name
+        for (_, lane, room), streams in zip(offer.lanes, asked, strict=True):
+            take = requests.take(self._keys, name, offer.stamp, lane.record, streams, room)
+            commands.append(take)
+        return commands
 
     def _bells(self, offer: Offer) -> list[str]:
         bells = [self._keys.bell(offered.lane.version) for offered in offer.lanes]

@@ -86,7 +86,7 @@ class Worker(SharedState):
         """Start the heartbeat; a device process starts when a version needs it."""
         self._heartbeat_thread.start()
 
-    # Heart.
+    # Heartbeat.
 
     def _note_beat(self, began_ms: float) -> None:
         with self.lock:
