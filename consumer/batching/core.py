@@ -10,11 +10,9 @@ from itertools import count
 
 from ...wire.deployment import VersionRecord
 from ...wire.errors import ErrorKind
-from ...wire.work import WorkEntry
 from ..link.protocol import (
     Answers,
     Done,
-    Failure,
     Hello,
     Memory,
     Message,
@@ -31,7 +29,7 @@ from .cost import CostCurve
 from .device_queue import DeviceQueue
 from .held_requests import HeldRequests
 from .overrun import Overrun, overrun_beside, overrun_of_batch, overrun_of_load, overrun_of_one
-from .state import HeldRequest, Lane, Phase, Placement, RecoveredEntry, RunningBatch
+from .state import HeldRequest, Lane, Phase, RunningBatch, TakenEntry
 from .suspects import Suspects
 
 # Bytes sent to the device process and not prepared yet; beyond it, the rest waits here.
@@ -121,39 +119,31 @@ class Core:
         return max(0, batches * lane.record.limits.max_batch_size - rows)
 
     def take(
-        self,
-        lane: Lane,
-        entries: Sequence[tuple[Placement, WorkEntry]],
-        now_ms: float,
-        offset_ms: float,
+        self, lane: Lane, entries: Sequence[TakenEntry], now_ms: float, offset_ms: float
     ) -> list[HeldRequest]:
-        """Hold entries that were taken; `offset_ms` turns server time to monotonic time."""
+        """Hold entries of a queue; `offset_ms` turns server time to monotonic time."""
         if not lane.busy:
             lane.virtual_ms = max(lane.virtual_ms, self._least_virtual_ms())
-        taken = [
-            self.requests.add(lane, placement, entry, now_ms, offset_ms)
-            for placement, entry in entries
-        ]
-        lane.waiting.extend(taken)
-        lane.rate = lane.rate.after(len(taken), now_ms)
-        return taken
+        requests = [self.requests.add(lane, taken, now_ms, offset_ms) for taken in entries]
+        lane.waiting.extend(requests)
+        lane.rate = lane.rate.after(len(requests), now_ms)
+        return requests
 
     def take_over(
-        self, lane: Lane, entries: Sequence[RecoveredEntry], now_ms: float, offset_ms: float
+        self, lane: Lane, entries: Sequence[TakenEntry], now_ms: float, offset_ms: float
     ) -> None:
         """Hold entries of a lost worker, and fail those that have ended too many processes.
 
         What was inside its device process runs apart here, since it may be what killed it; alone
         where this is its last try.
         """
-        for placement, entry, attempt, inside in entries:
-            held = self.requests.add(lane, placement, entry, now_ms, offset_ms)
-            held.attempt += attempt - 1
-            most = lane.record.limits.max_attempts
+        most = lane.record.limits.max_attempts
+        for taken in entries:
+            held, attempt = self.requests.add(lane, taken, now_ms, offset_ms), taken.attempt
             if attempt > most:
                 text = f"{attempt - 1} workers were lost while it was in their device process"
-                self.requests.fail([Failure(held.number, ErrorKind.POISON.code, text, [])])
-            elif not inside:
+                self.requests.fail_one(held, ErrorKind.POISON, text)
+            elif not taken.inside:
                 lane.waiting.append(held)
             elif attempt < most:
                 self.suspects.add_to_group(held)
@@ -436,7 +426,7 @@ class Core:
             if held.phase is Phase.PREPARING:
                 self.requests.end_preparing(held)
             if held is culprit:
-                self.requests.fail([Failure(held.number, kind.code, message, [])])
+                self.requests.fail_one(held, kind, message)
             else:
                 held.start_over()
                 held.lane.weigh(held)

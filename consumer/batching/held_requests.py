@@ -6,9 +6,8 @@ Owned by `core.py`, under its lock.
 from collections.abc import Iterable, Sequence
 
 from ...wire.errors import ErrorKind
-from ...wire.work import WorkEntry
 from ..link.protocol import Answer, Drop, Failure, Message, PreparedItem
-from .state import EndedRequest, HeldRequest, Lane, Phase, Placement
+from .state import EndedRequest, HeldRequest, Lane, Phase, TakenEntry
 from .suspects import Suspects
 
 _SMOOTH = 0.1  # share of one request in the mean preprocessing time
@@ -26,12 +25,11 @@ class HeldRequests:
         self._suspects = suspects
         self._next = 1
 
-    def add(
-        self, lane: Lane, placement: Placement, entry: WorkEntry, now_ms: float, offset_ms: float
-    ) -> HeldRequest:
+    def add(self, lane: Lane, taken: TakenEntry, now_ms: float, offset_ms: float) -> HeldRequest:
         """Hold an entry; `offset_ms` turns server time to monotonic time."""
+        placement, entry, attempt, _ = taken
         held = HeldRequest(0, entry, lane, placement, now_ms, entry.deadline_ms - offset_ms)
-        held.attempt = entry.attempt
+        held.attempt = entry.attempt + attempt - 1
         self.adopt(held, lane)
         return held
 
@@ -113,10 +111,15 @@ class HeldRequests:
         for failure in failures:
             self._end(failure.request, None, failure)
 
+    def fail_one(self, held: HeldRequest, kind: ErrorKind, text: str) -> None:
+        """End a request for a reason of our own."""
+        self._end(held.number, None, Failure(held.number, kind.code, text, []))
+
     def give_up(self, over: Sequence[HeldRequest], kind: ErrorKind, text: str) -> list[Message]:
         """End requests that are not on the device; returns what the device process is to forget."""
         dropped = [held.number for held in over if held.phase is not Phase.WAITING]
-        self.fail([Failure(held.number, kind.code, text, []) for held in over])
+        for held in over:
+            self.fail_one(held, kind, text)
         return [Drop(dropped)] if dropped else []
 
     def _end(self, number: int, answer: Answer | None, failure: Failure | None) -> None:

@@ -193,8 +193,8 @@ class RunningBatch:
         return longest
 
 
-class RecoveredEntry(NamedTuple):
-    """A work entry taken over from a lost worker.
+class TakenEntry(NamedTuple):
+    """A work entry that was taken from a queue, or over from a lost worker.
 
     `attempt` counts the runs that began, this one included. `inside`: it was in the lost worker's
     device process, which may have died of it.
@@ -202,8 +202,8 @@ class RecoveredEntry(NamedTuple):
 
     placement: Placement
     entry: WorkEntry
-    attempt: int
-    inside: bool
+    attempt: int = 1
+    inside: bool = False
 
 
 class EndedRequest(NamedTuple):

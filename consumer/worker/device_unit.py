@@ -13,14 +13,12 @@ from random import Random
 from ...service.back_off import BackOff
 from ...wire.deployment import VersionRecord
 from ...wire.errors import ErrorBody, ErrorKind, ProtocolError
-from ...wire.work import WorkEntry
 from ..batching.core import Core
 from ..batching.loss_history import Loss
-from ..batching.state import Lane, Placement, RecoveredEntry
+from ..batching.state import Lane, TakenEntry
 from ..link.frames import ChannelClosedError
 from ..link.link import Link
 from ..link.protocol import Adjust, Load, Message, Stop, Unload
-from .blobs import Placed, failures_of
 from .finisher import Finisher, NoteInside
 from .lane_news import LaneNews
 from .shared_state import SharedState
@@ -322,7 +320,7 @@ class DeviceUnit:
 
     # Called by other threads.
 
-    def take(self, lane: Lane, entries: Sequence[tuple[Placement, WorkEntry]]) -> None:
+    def take(self, lane: Lane, entries: Sequence[TakenEntry]) -> None:
         """Hold entries and start what can be started."""
         worker = self._worker
         with self._lock:
@@ -332,17 +330,18 @@ class DeviceUnit:
                 if self.core.look_again_ms is not None:
                     self.wake()
 
-    def refuse(self, lane: Lane, refused: Sequence[tuple[Placed, ErrorBody]]) -> None:
+    def refuse(self, lane: Lane, refused: Sequence[tuple[TakenEntry, ErrorBody]]) -> None:
         """Hold entries that cannot be run, and answer them so."""
         worker = self._worker
-        entries = [placed for placed, _ in refused]
+        entries = [taken for taken, _ in refused]
         with self._lock:
             if self._has(lane, entries):
-                taken = self.core.take(lane, entries, worker.now_ms(), worker.server_offset_ms)
-                self.core.requests.fail(failures_of(taken, refused))
+                held = self.core.take(lane, entries, worker.now_ms(), worker.server_offset_ms)
+                for request, (_, error) in zip(held, refused, strict=True):
+                    self.core.requests.fail_one(request, error.kind, error.message)
                 self._wake_to_settle()
 
-    def take_over(self, lane: Lane, entries: Sequence[RecoveredEntry]) -> None:
+    def take_over(self, lane: Lane, entries: Sequence[TakenEntry]) -> None:
         """Hold what a lost worker had taken."""
         worker = self._worker
         with self._lock:

@@ -19,10 +19,10 @@ from ...service.watchdog import Loop
 from ...wire.deployment import VersionRecord
 from ...wire.errors import ServerError
 from ...wire.keys import ModelKeys
-from ...wire.work import WorkEntry, parse_work
-from ..batching.state import Placement
+from ...wire.work import parse_work
+from ..batching.state import TakenEntry
 from ..batching.stream_order import StreamOrder, placement_of
-from .blobs import Placed, in_portions, lies_in_blob, read_blobs
+from .blobs import hand_over
 from .worker import Offer, OfferedLane, Worker
 
 BELL_TIMEOUT_S = 1.0
@@ -30,7 +30,7 @@ BELL_TIMEOUT_S = 1.0
 _CROWDED_BELL_S = 0.05
 _REREAD_COUNT = 64
 
-Taken = list[tuple[str, list[Entry]]]
+Streams = list[tuple[str, list[Entry]]]
 
 
 class Intake:
@@ -151,38 +151,30 @@ class Intake:
         bells = [self._keys.bell(offered.lane.version) for offered in offer.lanes]
         return [*bells, self._keys.worker_bell(self._worker.name)]
 
-    def _take(self, offered: OfferedLane, asked: Sequence[str], taken: Taken) -> None:
+    def _take(self, offered: OfferedLane, asked: Sequence[str], streams: Streams) -> None:
         record = offered.lane.record
-        entries = self._read(taken)
-        newest = {entry.stream: float(entry.accepted_ms) for _, entry in entries}
+        entries = self._read(streams)
+        newest = {taken.entry.stream: float(taken.entry.accepted_ms) for taken in entries}
         self._order(record).note(asked, newest, self._worker.server_now_ms())
         if not entries:
             return
         self._worker.context.faults.reach("worker.after_take")
         weight_max = requests.weight_max(record)
-        weight = sum(min(entry.rows, weight_max) for _, entry in entries)
+        weight = sum(min(taken.entry.rows, weight_max) for taken in entries)
         self._left_behind |= weight >= offered.room
         self._hand_over(offered, entries)
 
-    def _hand_over(self, offered: OfferedLane, entries: Sequence[Placed]) -> None:
-        """Give entries to the unit; those whose inputs are still to be read come after."""
-        unit, lane, _ = offered
-        blobs = [placed for placed in entries if lies_in_blob(placed[1])]
-        if len(blobs) < len(entries):
-            unit.take(lane, [placed for placed in entries if not lies_in_blob(placed[1])])
-        most = lane.record.limits.max_request_bytes
-        for portion in in_portions(blobs):
-            found, refused = read_blobs(self._executor, self._keys, portion, most)
-            unit.take(lane, found)
-            unit.refuse(lane, refused)
+    def _hand_over(self, offered: OfferedLane, entries: Sequence[TakenEntry]) -> None:
+        hand_over(self._executor, self._keys, offered, entries, offered.unit.take)
 
-    def _read(self, taken: Taken) -> list[tuple[Placement, WorkEntry]]:
-        entries: list[tuple[Placement, WorkEntry]] = []
-        for stream, raw_entries in taken:
+    def _read(self, streams: Streams) -> list[TakenEntry]:
+        entries: list[TakenEntry] = []
+        for stream, raw_entries in streams:
             placement = placement_of(stream)
             for entry_id, flat in raw_entries:
                 try:
-                    entries.append((placement, parse_work(stream, entry_id, flat or ())))
+                    work = parse_work(stream, entry_id, flat or ())
+                    entries.append(TakenEntry(placement, work))
                 except ValueError as error:
                     self._worker.report_unreadable(f"{stream} {entry_id.decode()}: {error}")
                     self._executor.run_all(requests.drop_work(stream, [entry_id]))

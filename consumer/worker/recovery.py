@@ -20,10 +20,10 @@ from ...wire.errors import ServerError
 from ...wire.keys import ModelKeys
 from ...wire.liveness import LivenessWatch
 from ...wire.work import parse_work
-from ..batching.state import Lane, RecoveredEntry
+from ..batching.state import Lane, TakenEntry
 from ..batching.stream_order import placement_of
-from .blobs import in_portions, lies_in_blob, read_blobs
-from .worker import OfferedLane, Worker
+from .blobs import hand_over
+from .worker import Worker
 
 # Looks at the beats that lie further apart than this count as an interruption.
 _CONTACT_BEATS = 2.0
@@ -160,36 +160,16 @@ class Recovery:
             ]
             if entries:
                 self._context.faults.reach("worker.after_recover")
-                self._hand_over(keys, offered, entries)
+                hand_over(self._executor, keys, offered, entries, offered.unit.take_over)
                 self._context.events.emit(
                     "worker.took_over", worker=gone, model=keys.model, count=len(entries)
                 )
 
-    def _hand_over(
-        self, keys: ModelKeys, offered: OfferedLane, entries: Sequence[RecoveredEntry]
-    ) -> None:
-        """Give entries to the unit, a few at a time where their inputs are still to be read."""
-        unit, lane, _ = offered
-        most = lane.record.limits.max_request_bytes
-        blobs = [recovered for recovered in entries if lies_in_blob(recovered.entry)]
-        unit.take_over(lane, [whole for whole in entries if not lies_in_blob(whole.entry)])
-        for portion in in_portions(blobs):
-            placed = [(recovered.placement, recovered.entry) for recovered in portion]
-            found, refused = read_blobs(self._executor, keys, placed, most)
-            inputs = {entry.entry_id: entry for _, entry in found}
-            read = [
-                recovered._replace(entry=inputs[recovered.entry.entry_id])
-                for recovered in portion
-                if recovered.entry.entry_id in inputs
-            ]
-            unit.take_over(lane, read)
-            unit.refuse(lane, refused)
-
-    def _read(self, stream: str, found: Recovered) -> RecoveredEntry | None:
+    def _read(self, stream: str, found: Recovered) -> TakenEntry | None:
         try:
             entry = parse_work(stream, found.entry_id, found.fields)
         except ValueError as error:
             self._worker.report_unreadable(f"{stream} {found.entry_id.decode()}: {error}")
             self._executor.run_all(requests.drop_work(stream, [found.entry_id]))
             return None
-        return RecoveredEntry(placement_of(stream), entry, found.attempt, found.inside)
+        return TakenEntry(placement_of(stream), entry, found.attempt, found.inside)

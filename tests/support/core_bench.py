@@ -1,7 +1,7 @@
 """A core with one ready lane, and short words for what happens to it."""
 
 from batchfleet.consumer.batching.core import Core
-from batchfleet.consumer.batching.state import Placement
+from batchfleet.consumer.batching.state import Placement, TakenEntry
 from batchfleet.consumer.link.protocol import Answer, Done, PreparedItem, PreparedRows, Ready, Run
 from batchfleet.wire.deployment import Limits, VersionRecord
 from batchfleet.wire.errors import ErrorKind
@@ -42,7 +42,7 @@ class Bench:
         self.core.receive(Ready(self.lane.number, [], "l" * 16, 0, 1.0), 0)
 
     def take(self, *entries, now_ms=0.0, place=PLACE):
-        self.core.take(self.lane, [(place, one) for one in entries], now_ms, 0.0)
+        self.core.take(self.lane, [TakenEntry(place, work) for work in entries], now_ms, 0.0)
 
     def plan(self, now_ms=0.0):
         return self.core.plan(now_ms)

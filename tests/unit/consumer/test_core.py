@@ -3,7 +3,7 @@
 import pytest
 from support.core_bench import PLACE, POISON, Bench, answered, entry, prepared_item
 
-from batchfleet.consumer.batching.state import Placement, RecoveredEntry
+from batchfleet.consumer.batching.state import Placement, TakenEntry
 from batchfleet.consumer.link.protocol import (
     Answers,
     Done,
@@ -221,7 +221,7 @@ def test_what_waited_comes_before_the_suspects_where_versions_are_loaded_anew():
 
 
 def recovered(name, attempt, *, inside=True):
-    return RecoveredEntry(PLACE, entry(name), attempt, inside)
+    return TakenEntry(PLACE, entry(name), attempt, inside)
 
 
 def test_a_recovered_suspect_waits_until_the_device_process_is_empty():
@@ -252,7 +252,7 @@ def test_what_was_prepared_before_suspects_came_is_run_before_them():
     bench.plan()
     bench.prepared((1, [1]), (2, [1]))
     (first,) = bench.plan()
-    lost = RecoveredEntry(PLACE, entry("suspect"), attempt=2, inside=True)
+    lost = TakenEntry(PLACE, entry("suspect"), attempt=2, inside=True)
     bench.core.take_over(bench.lane, [lost], 1.0, 0.0)
     assert bench.ended() == []
     assert bench.plan() == []
@@ -266,7 +266,7 @@ def test_what_was_prepared_before_suspects_came_is_run_before_them():
 
 def test_a_group_of_suspects_runs_as_one_batch_however_it_is_prepared():
     bench = Bench(bytes_per_token=4.0)
-    lost = [RecoveredEntry(PLACE, entry(name), attempt=2, inside=True) for name in "abc"]
+    lost = [TakenEntry(PLACE, entry(name), attempt=2, inside=True) for name in "abc"]
     bench.core.take_over(bench.lane, lost, 0.0, 0.0)
     (prepare,) = bench.plan()
     assert [item.request for item in prepare.items] == [1, 2, 3]
@@ -323,7 +323,7 @@ def test_lanes_share_the_device_by_cost():
     other = bench.core.open_lane("n", VersionRecord(version="1", limits=Limits(max_batch_size=1)))
     bench.core.receive(Ready(other.number, [], "", 0, 1.0), 0)
     bench.take(*(entry(f"a{n}") for n in range(8)))
-    bench.core.take(other, [(PLACE, entry(f"b{n}")) for n in range(8)], 0.0, 0.0)
+    bench.core.take(other, [TakenEntry(PLACE, entry(f"b{n}")) for n in range(8)], 0.0, 0.0)
     order = []
     for _ in range(9):
         run = next(m for m in bench.plan() if isinstance(m, PrepareRun))

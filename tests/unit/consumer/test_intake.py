@@ -73,7 +73,7 @@ class LivingWorker(BuriedWorker):
         return super().offer(model, wait=wait)
 
     def take(self, lane, entries):  # noqa: ARG002 - as the real one
-        self.held += [entry.id for _, entry in entries]
+        self.held += [taken.entry.id for taken in entries]
 
     def has_entry(self, stream, entry_id):  # noqa: ARG002 - as the real one
         return False

@@ -51,7 +51,7 @@ class RoomyWorker(SharedState):
         return Offer([OfferedLane(self, self._lane, 8)], crowded=True, stamp=Stamp(1, "n"))
 
     def take(self, _, entries):
-        self.held += [entry for _, entry in entries]
+        self.held += [taken.entry for taken in entries]
         if len(self.held) >= self._enough:
             self.taking = False
 

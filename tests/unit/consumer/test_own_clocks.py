@@ -3,6 +3,7 @@
 import pytest
 from support.core_bench import PLACE, POISON, Bench, entry, prepared_item
 
+from batchfleet.consumer.batching.state import TakenEntry
 from batchfleet.consumer.link.protocol import PreparedRows, Ready
 from batchfleet.wire.deployment import Limits, VersionRecord
 
@@ -67,7 +68,7 @@ def test_what_waited_behind_a_load_has_its_time_from_then_on(bench):
 def test_what_is_fetched_first_has_time_for_both(bench):
     """X5, X6."""
     there = entry("a")._replace(inputs=b"", inputs_at="https://data.example/x")
-    bench.core.take(bench.lane, [(PLACE, there)], 0.0, 0.0)
+    bench.core.take(bench.lane, [TakenEntry(PLACE, there)], 0.0, 0.0)
     bench.plan(0.0)
     (held,) = bench.core.requests.held.values()
     assert held.prepare_by_ms == 2 * LIMIT_MS
