@@ -101,7 +101,7 @@ def load_version(
     check_stacking(model)
     check_golden(loaded, files.golden)
     curve = warm_up(loaded, clock)
-    settle_memory()
+    collect_garbage()
     load_ms = clock.monotonic_ms() - started_ms
     return loaded, Ready(load.lane, curve, files.lineage, resident_bytes(), round(load_ms, 3))
 
@@ -127,7 +127,7 @@ def refusal(load: Load, error: BaseException) -> str:
     return f"{load.model}/{load.version}: {message_of(error)}"
 
 
-def settle_memory() -> None:
+def collect_garbage() -> None:
     """Free what loading left behind, and spare the collector the objects that stay.
 
     A full collection walks every object that torch and the model brought along, in the middle of

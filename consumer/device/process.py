@@ -48,7 +48,7 @@ from .fetching import Fetcher, host_of
 from .host import keep_room, resident_bytes
 from .kind_logger import KindLogger
 from .loaded_models import LoadedModel, PreparedRequest, RequestBook, TakenRow, take_all
-from .loading import Opener, load_version, refusal, settle_memory
+from .loading import Opener, collect_garbage, load_version, refusal
 from .preparing import prepare_all
 from .receive_turns import ReceiveTurns
 from .running import batch_of, keep_output, run_batch
@@ -243,7 +243,7 @@ class DeviceProcess:
     def _forget_lane(self, message: Unload) -> None:
         self._quick_lanes.discard(message.lane)
         if self._loaded.pop(message.lane, None) is not None:
-            settle_memory()
+            collect_garbage()
 
     def _run(self, message: Run) -> None:
         loaded = self._loaded.get(message.lane)
@@ -282,7 +282,7 @@ class DeviceProcess:
         ]
         inline = _is_cheap(loaded, answerable)
         _keep([row for row in rows if row.request.missing or not inline], loaded, errors)
-        complete, failures = self._settle(loaded, touched, errors)
+        complete, failures = self._end_requests(loaded, touched, errors)
         failures = prepared.failures + failures
         answers: list[Answer] = []
         if inline:
@@ -292,7 +292,7 @@ class DeviceProcess:
         if complete and not inline:
             self._side.submit(partial(self._answer_beside, loaded, complete))
 
-    def _settle(
+    def _end_requests(
         self,
         loaded: LoadedModel,
         touched: Mapping[int, PreparedRequest],

@@ -309,7 +309,7 @@ class DeviceUnit:
         if not is_due:
             self._loop.passed()
             return
-        left, errors = self._finisher.finish(ended)
+        left, errors = self._finisher.settle(ended)
         with self._lock:
             requests.end_settling(ended, left)
             self._changed.notify_all()

@@ -37,7 +37,7 @@ class Finisher:
         """Close the connection."""
         self._executor.close()
 
-    def finish(self, batch: Sequence[EndedRequest]) -> tuple[list[EndedRequest], list[ServerError]]:
+    def settle(self, batch: Sequence[EndedRequest]) -> tuple[list[EndedRequest], list[ServerError]]:
         """Settle requests; returns those that the server would not take, and why."""
         by_model: dict[str, list[EndedRequest]] = {}
         for ended in batch:
@@ -45,7 +45,7 @@ class Finisher:
         left: list[EndedRequest] = []
         errors: list[ServerError] = []
         for model, of_model in by_model.items():
-            unsettled, error = self._finish_model(self._keys_of(model), of_model)
+            unsettled, error = self._settle_model(self._keys_of(model), of_model)
             left += unsettled
             errors += [] if error is None else [error]
         return left, errors
@@ -57,7 +57,7 @@ class Finisher:
             self._keys[model] = keys
         return keys
 
-    def _finish_model(
+    def _settle_model(
         self, keys: ModelKeys, batch: Sequence[EndedRequest]
     ) -> tuple[list[EndedRequest], ServerError | None]:
         over, again = self._divide(batch)

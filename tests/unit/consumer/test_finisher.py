@@ -38,7 +38,7 @@ def test_a_letter_that_cannot_be_written_is_an_error_to_wait_for(wire):
     finisher = Finisher(
         SharedState(worker_context(watch, wire.broker), "w1"), wire.executor, lambda _: []
     )
-    left, errors = finisher.finish(ended)
+    left, errors = finisher.settle(ended)
     assert ([one.held for one in left], [error.code for error in errors]) == (
         [poison],
         ["WRONGTYPE"],
@@ -46,7 +46,7 @@ def test_a_letter_that_cannot_be_written_is_an_error_to_wait_for(wire):
     assert (wire.replies("a"), len(wire.replies("b"))) == ([], 1)
     assert wire.pending(wire.queue()) == 1
     wire.ask("DEL", wire.keys.dead)
-    assert finisher.finish(left) == ([], [])
+    assert finisher.settle(left) == ([], [])
     assert decode_reply(wire.replies("a")[0]).error["name"] == "poison"
 
 
@@ -65,7 +65,7 @@ def test_what_cannot_be_parked_is_answered_and_holds_up_nobody(wire, name):
     finisher = Finisher(
         SharedState(worker_context(watch, wire.broker), "w1"), wire.executor, lambda _: []
     )
-    assert finisher.finish(ended) == ([], [])
+    assert finisher.settle(ended) == ([], [])
     errors = [decode_reply(reply).error["name"] for id_ in "ab" for reply in wire.replies(id_)]
     assert errors == ["device_memory"] * 2
     assert (wire.ask("XLEN", wire.queue()), wire.pending(wire.queue())) == (0, 0)
