@@ -34,7 +34,7 @@ help: ## Show this help
 	@echo "  PYTHON=$(PYTHON)  the interpreter (3.11 or newer) that the environment is made with"
 	@echo "  PIP_ARGS=...    passed on to pip, e.g. PIP_ARGS='--extra-index-url <the CPU index of PyTorch>'"
 
-setup: $(STAMP) ## Make the environment in .venv and install everything into it
+setup: $(STAMP) ## Create .venv and install everything into it
 
 $(STAMP): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null 2>&1 || { \
@@ -47,11 +47,11 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)
 
-demo: setup ## Serve a real model and embed real text with it; TEXTS=all for all of it
+demo: setup ## Serve a real model and embed real texts; TEXTS=all for all of them
 	$(BIN)/batchfleet models import minilm
 	$(BIN)/batchfleet demo
 
-test: setup ## Run the tests; TESTS=... narrows them down, WORKERS=... runs them side by side
+test: setup ## Run the tests; TESTS=... selects some, WORKERS=... runs them in parallel
 	$(PYTEST) -m "not slow" --ignore=tests/tidy --ignore=tests/documents $(TESTS)
 
 test-slow: setup doc-commands ## Run the tests that take minutes: recovery, outages, environments, documents
@@ -60,34 +60,34 @@ test-slow: setup doc-commands ## Run the tests that take minutes: recovery, outa
 test-redis7: setup ## Run the tests of scripts and server errors on redis-server from the PATH
 	$(PYTEST) -k redis7 tests/contract tests/integration/test_server_errors.py
 
-doc-commands: setup ## Run the commands and programs that README and documents show
+doc-commands: setup ## Run the commands and programs of README and docs/
 	$(PYTEST) tests/documents
 
-check: setup ## Lint, format, types, layers and the rules of style
+check: setup ## Check lint, format, types, layers and style rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/tidy
 
-format: setup ## Put the code into the one format
+format: setup ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: setup ## Draw the generated documents anew
+docs: setup ## Regenerate the generated documents
 	$(BIN)/python -m batchfleet.ops.documents docs
 
 fault: setup ## Break a real fleet on purpose; SERVER=redis7|valkey9, ONLY=run, QUICK=1 for a part
 	$(BIN)/python -m tests.fault --server $(SERVER) $(if $(QUICK),--quick) $(ONLY)
 
-fault-all: setup ## Break a real fleet in every way, on both servers
+fault-all: setup ## Run all faults of `make fault` on both servers
 	@status=0; for server in valkey9 redis7; do \
 	  $(BIN)/python -m tests.fault --server $$server || status=1; done; exit $$status
 
-acceptance: setup ## Measure every promised figure; ONLY=name for one capability
+acceptance: setup ## Measure every documented figure; ONLY=name for one of them
 	$(BIN)/python -m tests.acceptance $(ONLY)
 
-mutants: setup ## Break the code on purpose: tests must notice; ONLY=word for the faults so called
+mutants: setup ## Break the code on purpose; the tests must notice; ONLY=word selects faults
 	$(BIN)/python -m tests.mutants --workers $(WORKERS) $(ONLY)
 
 sim: setup ## Simulate fleets on virtual time; SEEDS=count, FIRST=seed, or SEED=one for its trace
@@ -96,5 +96,5 @@ sim: setup ## Simulate fleets on virtual time; SEEDS=count, FIRST=seed, or SEED=
 bench-floor: setup ## Measure throughput and latency against a raw queue on the same server
 	$(BIN)/python -m benchmarks.floor
 
-clean: ## Remove the environment and all that tools left behind
+clean: ## Remove the environment and all files of the tools
 	rm -rf $(VENV) build dist *.egg-info namespace/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .cache

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from batchfleet.broker.embedded import EmbeddedServer, embedded_options
+from tests.support.fleet import UNHURRIED, draft_of, running_fleet
 
 from .bursts import Burst, Load
-from .fleet import FleetPlan, running_fleet
-from .processes import Conversation, cpu_s
+from .processes import Conversation, children_of, cpu_s
 
 OURS = "batchfleet"
 RAW = "raw floor"
@@ -42,19 +44,37 @@ class LoadedSystem:
 def ours(limits: Mapping[str, Any]) -> Iterator[LoadedSystem]:
     """Our fleet with the model `noop`: one router, one worker; `limits` override the model's."""
     with ExitStack() as stack:
-        fleet = stack.enter_context(running_fleet(FleetPlan(overrides={"noop": limits})))
-        client = Conversation("benchmarks.client", fleet.redis_url, fleet.namespace)
+        server = stack.enter_context(_running_server())
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="batchfleet-bench-")))
+        settings = {**UNHURRIED, "threads": 1, "log_level": "warning"}
+        fleet = stack.enter_context(running_fleet(server, "bench", folder, **settings))
+        (worker,) = fleet.bring_up(draft_of("noop", "noop", limits=limits))
+        client = Conversation("benchmarks.client", fleet.url, fleet.namespace)
         stack.enter_context(client).start(_START_TIMEOUT_S)
-        yield LoadedSystem(OURS, client, fleet.pids)
+        pids = {
+            "router": (fleet.routers[0].pid,),
+            "consumer": (worker.pid,),
+            "device": children_of(worker.pid),
+            "server": (server.pid,),
+        }
+        yield LoadedSystem(OURS, client, pids)
+
+
+@contextmanager
+def _running_server() -> Iterator[EmbeddedServer]:
+    server = EmbeddedServer(embedded_options())
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
 
 
 @contextmanager
 def raw_floor() -> Iterator[LoadedSystem]:
     """The raw queue: one router, one worker, and the same server program with the same options."""
     with ExitStack() as stack:
-        server = EmbeddedServer(embedded_options())
-        stack.callback(server.stop)
-        server.start()
+        server = stack.enter_context(_running_server())
         programs = {
             part: stack.enter_context(
                 Conversation(f"benchmarks.raw_floor.{part}", server.socket_url)

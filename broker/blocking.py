@@ -9,7 +9,6 @@ import select
 import socket
 from collections.abc import Sequence
 from math import inf
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import hiredis
@@ -142,12 +141,7 @@ class BlockingExecutor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

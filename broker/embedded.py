@@ -213,7 +213,7 @@ class EmbeddedServer:
                 self._socket_folder = self._make_folder(short)
                 return
         raise ServerError(
-            f"{self._folder} is too long a path for a socket, and no folder can be made in "
+            f"{self._folder} is too long for a socket path, and no folder can be created in "
             f"{' or '.join(_SHORT_FOLDERS)}; set TMPDIR to a shorter one"
         )
 

@@ -40,7 +40,7 @@ class OverlongAnswerError(ServerError):
     """
 
     def __init__(self, bytes_max: int) -> None:
-        super().__init__(f"the server's answer is over {bytes_max} bytes")
+        super().__init__(f"the server's answer has more than {bytes_max} bytes")
 
 
 class RefusedError(ServerError):
@@ -117,28 +117,28 @@ class CodeRow:
 
 
 CODES: dict[str, CodeRow] = {
-    "FENCED": CodeRow(FencedError, "of our scripts: the worker is not among the living"),
-    "STALE": CodeRow(StaleRecordError, "of our scripts: the deploy record is another by now"),
-    "NOGROUP": CodeRow(NoGroupError, "a stream or its group is gone"),
-    "UNBLOCKED": CodeRow(MovedError, "a blocked read ended: key removed, or server demoted"),
+    "FENCED": CodeRow(FencedError, "from our scripts: the worker is not a live one"),
+    "STALE": CodeRow(StaleRecordError, "from our scripts: the deploy record has changed"),
+    "NOGROUP": CodeRow(NoGroupError, "a stream or its group does not exist"),
+    "UNBLOCKED": CodeRow(MovedError, "a blocking read was aborted: key deleted, or server demoted"),
     "READONLY": CodeRow(MovedError, "this server has become a replica"),
     "MOVED": CodeRow(MovedError, "another node of the cluster has the slot"),
-    "ASK": CodeRow(MovedError, "the slot is on its way to another node"),
-    "TRYAGAIN": CodeRow(TransientError, "some keys of the command are on their way"),
-    "CLUSTERDOWN": CodeRow(TransientError, "nobody serves the slot at the moment"),
-    "LOADING": CodeRow(TransientError, "the server has started and reads its data"),
+    "ASK": CodeRow(MovedError, "the slot is moving to another node"),
+    "TRYAGAIN": CodeRow(TransientError, "some keys of the command are moving to another node"),
+    "CLUSTERDOWN": CodeRow(TransientError, "no node serves the slot"),
+    "LOADING": CodeRow(TransientError, "the server has started and is loading its data"),
     "MASTERDOWN": CodeRow(TransientError, "a replica has lost its master"),
-    "BUSY": CodeRow(TransientError, "a script of somebody's runs for too long"),
-    "NOREPLICAS": CodeRow(UnwritableError, "fewer replicas than the server is told to want"),
+    "BUSY": CodeRow(TransientError, "a script of some client runs for too long"),
+    "NOREPLICAS": CodeRow(UnwritableError, "fewer replicas than the server is told to require"),
     "MISCONF": CodeRow(UnwritableError, "the server cannot write its data to disk"),
-    "OOM": CodeRow(OutOfMemoryError, "the server is at its maxmemory"),
-    "NOAUTH": CodeRow(DeniedError, "the server wants a password"),
-    "WRONGPASS": CodeRow(DeniedError, "user or password are wrong, or the user is disabled"),
+    "OOM": CodeRow(OutOfMemoryError, "the server has reached maxmemory"),
+    "NOAUTH": CodeRow(DeniedError, "the server requires a password"),
+    "WRONGPASS": CodeRow(DeniedError, "wrong user or password, or the user is disabled"),
     "NOPERM": CodeRow(DeniedError, "the user may not run this command on this key"),
-    "WRONGTYPE": CodeRow(UnusableKeyError, "a foreign hand has put something else under a key"),
-    "CROSSSLOT": CodeRow(UnusableKeyError, "keys of one command lie in different slots"),
-    "EXECABORT": CodeRow(UnusableKeyError, "a transaction held a command that was refused"),
-    "NOSCRIPT": CodeRow(NoScriptError, "the server's script cache was emptied"),
+    "WRONGTYPE": CodeRow(UnusableKeyError, "a key holds another type"),
+    "CROSSSLOT": CodeRow(UnusableKeyError, "the keys of one command are in different slots"),
+    "EXECABORT": CodeRow(UnusableKeyError, "a transaction contained a command that was refused"),
+    "NOSCRIPT": CodeRow(NoScriptError, "the server's script cache was flushed"),
 }
 
 # The library strips the first word from errors that it has classes for.
@@ -179,7 +179,7 @@ def translate(error: BaseException) -> BaseException:
         text = str(error)
         return refused(text if text.split(" ", 1)[0].isupper() else f"ERR {text}")
     if isinstance(error, redis.RedisError):
-        return UnreachableError(f"the connection is of no further use: {error}")
+        return UnreachableError(f"the connection is broken: {error}")
     return error
 
 
@@ -222,8 +222,8 @@ def _with_code(code: str, text: str) -> RefusedError:
 _HEAD = """\
 # Errors of the server
 
-Drawn from the table in `broker/errors.py` by `make docs`; do not edit. Programs decide by the
-first word of what the server says, and by nothing else of it.
+Generated from the table in `broker/errors.py` by `make docs`; do not edit. Programs decide by the
+first word of the server's error message and ignore the rest.
 
 | code | what has happened | what a program does |
 |---|---|---|
@@ -237,8 +237,8 @@ def codes_markdown() -> str:
     rows.append(
         (
             "none",
-            "no connection, or it broke: nobody knows what became of a command, and "
-            "every command is safe to repeat",
+            "no connection, or it broke: the outcome of the command is unknown, and every "
+            "command is safe to repeat",
             UnreachableError.remedy,
         )
     )

@@ -229,14 +229,9 @@ def vanish(keys: ModelKeys, worker: str) -> list[Command[int]]:
     return [plain(int, "ZREM", keys.workers, worker), plain(int, "DEL", *hash_and_bell)]
 
 
-# A worker that hears its bell at all hears it within a second or two.
-_WORKER_BELL_MS = 60_000
-
-
 def ring_worker(keys: ModelKeys, worker: str) -> Command[bool]:
     """Wake one worker; False where it is not among the living."""
-    script_keys = [keys.workers, keys.worker_bell(worker)]
-    return call("ring", script_keys, [worker, _WORKER_BELL_MS], bool)
+    return call("ring", [keys.workers, keys.worker_bell(worker)], [worker], bool)
 
 
 def forget_bells(bells: Sequence[str]) -> Command[int]:

@@ -1,12 +1,11 @@
 """What the programs ask of a broker: three kinds of connections, each of which a value makes.
 
 Two brokers offer them, held to one suite of tests: `RedisBroker`, a server, and `MemoryBroker`, its
-twin inside one process.
+twin inside one process (`testing/twin/`).
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, NoReturn, Protocol, Self, TypeVar
 
 from ..wire.errors import SettingsError
@@ -77,12 +76,7 @@ class Executor(Protocol):
     def __enter__(self) -> Self:
         """The executor itself; it is closed at the end."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close."""
 
 

@@ -80,7 +80,7 @@ class _Link(asyncio.Protocol):
         # The library offers no public way to its transport; a test pins that this one works.
         writer = connection._writer  # noqa: SLF001
         if writer is None or writer.transport.is_closing():
-            raise UnreachableError("the connection broke right after it was made")
+            raise UnreachableError("the connection broke right after it was opened")
         self._transport = writer.transport
         writer.transport.set_protocol(self)
 

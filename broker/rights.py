@@ -117,8 +117,8 @@ def require_rights(executor: Executor, role: Role, namespace: str, model: str = 
     if missing:
         raise DeniedError(
             "NOPERM",
-            f"NOPERM the Redis user of this {role.title} has no right to {_listed(missing)}; "
-            "docs/rights.md has all that it needs",
+            f"NOPERM the Redis user of this {role.title} lacks the right to {_listed(missing)}; "
+            "docs/rights.md lists all rights it needs",
         )
 
 
@@ -134,14 +134,15 @@ def _listed(missing: Sequence[str]) -> str:
 _HEAD = """\
 # Rights of the fleet's Redis users
 
-Drawn from the lists in `broker/rights.py` by `make docs`; do not edit. `bf` is the namespace of the
-fleet. Each program asks at its start whether its user has all of its rights, and ends with exit
-code 1 and the names of those that are missing; `batchfleet up` and commands that change the fleet
-do so as the operator. The commands go to `ACL SETUSER`, as one line each; a new user of the
-server has no channels unless they are named. `docs/protocol.md` §3 has the rights of a tenant.
+Generated from the lists in `broker/rights.py` by `make docs`; do not edit. `bf` is the namespace of
+the fleet. At startup, each program checks whether its Redis user has all rights (permissions) of
+its role. If not, it names the missing ones and exits with code 1. `batchfleet up` and commands that
+change the fleet need the rights of the operator. Pass each block below to `ACL SETUSER` as one
+line. A new Redis user has no access to channels unless you grant it. `docs/protocol.md` §3 has the
+rights of a tenant.
 
-One user may have several roles. `+client|setname` may be added: `CLIENT LIST` then tells the
-connections apart. A URL with a database (`/1`) needs `+select`.
+One user may have several roles. You can add `+client|setname`; connections then have names in
+`CLIENT LIST`. A URL with a database number (`/1`) needs `+select`.
 """
 
 

@@ -58,7 +58,7 @@ def _temporary_cache() -> Path:
             folder.mkdir(mode=_PRIVATE)
     except OSError as error:
         raise StoreError(
-            f"there is no folder for a cache: {error.strerror}; name one with --cache"
+            f"no folder can be used as cache: {error.strerror}; name one with --cache"
         ) from error
     return own_cache(folder)
 
@@ -86,7 +86,7 @@ def own_cache(folder: Path) -> Path:
     except OSError as error:
         raise StoreError(f"cannot write the cache {folder}: {error.strerror}") from error
     if why := why_not_ours([folder]):
-        raise StoreError(f"no cache can lie there: {why}; name another folder with --cache")
+        raise StoreError(f"the cache cannot be there: {why}; choose another folder with --cache")
     return folder
 
 

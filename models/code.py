@@ -94,7 +94,7 @@ def read_code(value: Any) -> ModelCode:
     if not isinstance(source, str) or not isinstance(class_path, str):
         raise ValueError("source and class must be text")  # noqa: TRY004 (a fault of the document)
     if not any(form.fullmatch(source) for form in (_FILE, _WHEEL, _DISTRIBUTION)):
-        raise ValueError(f"source {shown(source)} is no model.py, no wheel, no name==version")
+        raise ValueError(f"source {shown(source)} is not a model.py, a wheel or name==version")
     if source.endswith(".py") and "==" not in source:
         if not _CLASS.fullmatch(class_path):
             raise ValueError(f"class {shown(class_path)} must be the name of a class in {source}")

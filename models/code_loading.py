@@ -58,7 +58,7 @@ def load_class(manifest: Manifest, place: CodePlace) -> type[Model]:
     """
     code = manifest.code
     if code is None:
-        raise StoreError("the manifest names no code; `batchfleet models publish FILE.py` does")
+        raise StoreError("the manifest has no code; use `batchfleet models publish FILE.py`")
     if code.kind is CodeKind.FILE:
         module = _module_of_file(manifest, code, place)
     elif code.kind is CodeKind.WHEEL:
@@ -118,7 +118,7 @@ class _VersionFinder(MetaPathFinder):
                 loader = _CheckedSource(name, self.files[name], self.place)
                 return spec_from_loader(fullname, loader, is_package=is_package)
         raise MissingFileError(
-            f"it imports .{rest}, which is no file of the version; add it with --file {base}.py"
+            f"it imports .{rest}, which is not a file of the version; add it with --file {base}.py"
         )
 
 
@@ -207,8 +207,8 @@ def _module_of_wheel(manifest: Manifest, code: ModelCode, place: CodePlace) -> M
     loaded = sys.modules.get(top)
     if loaded is not None and not _is_inside(loaded, wheel):
         raise StoreError(
-            f"this process holds another package {top!r} already; publish one of the two versions "
-            "with an environment of its own"
+            f"this process has already loaded another package {top!r}; publish one of the two "
+            "versions with an environment of its own"
         )
     _require_in_wheel(wheel, code)
     if str(wheel) not in sys.path:
@@ -227,7 +227,7 @@ def _require_in_wheel(wheel: Path, code: ModelCode) -> None:
         with zipfile.ZipFile(wheel) as archive:
             names = set(archive.namelist())
     except zipfile.BadZipFile as error:
-        raise StoreError(f"{code.source} is no wheel: {error}") from error
+        raise StoreError(f"{code.source} is not a wheel: {error}") from error
     top, path = code.module.partition(".")[0], code.module.replace(".", "/")
     # A folder without `__init__.py` would be joined with, or give way to, others of its name.
     for one in (top, path):

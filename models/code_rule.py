@@ -90,7 +90,7 @@ def check_allowed(rule: CodeRule, manifest: Manifest, foreign: str) -> None:
     allowing = ",".join(_DIGEST + sha256 for sha256 in list(unknown.values())[:_REASON_FILES_MAX])
     why = f"own code is allowed, but {foreign}" if rule.own else f"allow_code is {rule}"
     raise StoreError(
-        f"its code ({names}) must not run on this worker: {why}. Read it, then allow it with "
+        f"its code ({names}) is not allowed on this worker: {why}. Read it, then allow it with "
         f"--allow-code {allowing}"
     )
 

@@ -77,7 +77,7 @@ def draft_of_file(path: Path, wishes: PublishOptions) -> tuple[Manifest, dict[st
     wire |= _environment(wishes)
     missing = [f"--{_FLAGS[name]}" for name in _FLAGS if name not in wire]
     if missing:
-        raise DraftError(f"{path} does not say what to call it: add {' and '.join(missing)}")
+        raise DraftError(f"{path} has no name for the version: add {' and '.join(missing)}")
     try:
         manifest = Manifest.from_json(_encode(path, wire))
     except StoreError as error:
@@ -165,7 +165,7 @@ def _check_methods(path: Path, tree: ast.Module, found: ast.ClassDef, manifest: 
     without_lengths = manifest.bytes_per_token <= 0 and manifest.limits.max_length > 0
     if without_lengths and has_all_bases and not defines(line, "preprocess"):
         fault = (
-            "max_length says nothing where rows have no length: give bytes_per_token, or a "
+            "max_length has no effect without lengths: set bytes_per_token, or a "
             "preprocess that returns lengths"
         )
     if fault:
@@ -190,8 +190,8 @@ def _literal(path: Path, body: Sequence[ast.stmt], name: str) -> Any:
             return ast.literal_eval(node.value)
         except (ValueError, TypeError, SyntaxError) as error:
             raise DraftError(
-                f"{path}:{node.lineno}: {name} must be written out (texts, numbers, lists, dicts); "
-                "it is read without running the file"
+                f"{path}:{node.lineno}: {name} must be a literal (text, number, list or dict); "
+                "the file is parsed, not imported"
             ) from error
     return None
 
@@ -199,7 +199,7 @@ def _literal(path: Path, body: Sequence[ast.stmt], name: str) -> Any:
 def _refuse_filled_in(path: Path, own: Mapping[str, Any]) -> None:
     wrong = [name for name in _FILLED_IN if name in own]
     if wrong:
-        raise DraftError(f"{path}: MANIFEST may not say {_listed(wrong)}; these are filled in")
+        raise DraftError(f"{path}: MANIFEST must not contain {_listed(wrong)}; these are filled in")
 
 
 def _given(values: Mapping[str, str]) -> dict[str, str]:
@@ -216,7 +216,7 @@ def _encode(path: Path, wire: Mapping[str, Any]) -> bytes:
     try:
         return orjson.dumps(plain_json("its values", wire))
     except ValueError as error:
-        raise DraftError(f"{path}: what it says about itself is not plain JSON: {error}") from error
+        raise DraftError(f"{path}: its manifest values are not plain JSON: {error}") from error
 
 
 def _sources(path: Path, wishes: PublishOptions) -> dict[str, Path]:
@@ -244,7 +244,7 @@ def _environment(wishes: PublishOptions) -> dict[str, str]:
         return _given({"environment": wishes.environment})
     if b"--hash=sha256:" not in _read(wishes.requirements):
         raise DraftError(
-            f"{wishes.requirements} names no hashes: lock it with `pip-compile --generate-hashes` "
+            f"{wishes.requirements} has no hashes: create it with `pip-compile --generate-hashes` "
             "or `uv pip compile --generate-hashes`"
         )
     return {"environment": LOCKED + describe_file(wishes.requirements).sha256}

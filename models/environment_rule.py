@@ -60,7 +60,7 @@ class EnvironmentRule:
             return ""
         term = _BUILT if is_locked else name
         return (
-            f"its environment {name} must not run on this worker: allow_environments is {self}. "
+            f"its environment {name} is not allowed on this worker: allow_environments is {self}. "
             f"Whoever can write there chooses a program; allow it with --allow-environments {term}"
         )
 

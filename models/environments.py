@@ -58,7 +58,7 @@ def python_of(name: str, version: str, rule: EnvironmentRule, cache: Path) -> Pa
     if missing:
         raise EnvironmentMissingError(missing)
     if why := why_not_ours_within(folder) or why_not_ours(_base_folders(folder)):
-        raise StoreError(f"its environment {name} is not run: {why}")
+        raise StoreError(f"its environment {name} is refused: {why}")
     return folder / "bin" / "python"
 
 
@@ -73,7 +73,7 @@ def _why_missing(name: str, folder: Path, version: str) -> str:
     if (folder / _CONFIG).is_file() and (folder / "bin" / "python").exists():
         return ""
     return (
-        f"it needs the virtual environment {name}, which is not on this machine; make it, then "
+        f"it needs the virtual environment {name}, which is not on this machine; create it, then "
         "deploy again"
     )
 
@@ -125,10 +125,10 @@ def build_locked(name: str, lock_file: Path, cache: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     # `-P`: no file of the folder that we were started in takes the place of a module.
     venv = [sys.executable, "-P", "-m", "venv", str(folder)]
-    _run(venv, "venv could not make the environment")
+    _run(venv, "venv could not create the environment")
     pip = [str(folder / "bin" / "python"), "-P", "-m", "pip", "install", "--require-hashes"]
     pip += ["--only-binary", ":all:", "--quiet", "--no-input", "--disable-pip-version-check"]
-    _run([*pip, "-r", str(lock_file)], "pip could not install what the lock file names")
+    _run([*pip, "-r", str(lock_file)], "pip could not install the lock file")
     (folder / _STAMP).write_bytes(orjson.dumps(_stamp_for(name)))
     return folder
 

@@ -83,14 +83,14 @@ def files_under(folder: Path) -> dict[str, Path]:
             if path.is_dir():
                 real = os.path.realpath(path)
                 if real in way:
-                    raise StoreError(f"{path} is a link to a folder that it lies in")
+                    raise StoreError(f"{path} is a link to a folder that contains it")
                 waiting.append((path, f"{name}/", (*way, real)))
             elif path.is_file():
                 found[name] = path
             else:
                 raise StoreError(f"{path} is {_kind_of_file(path)}")
         if len(found) > FILES_MAX:
-            raise StoreError(f"{folder} has over {FILES_MAX} files")
+            raise StoreError(f"{folder} has more than {FILES_MAX} files")
     return dict(sorted(found.items()))
 
 
@@ -103,7 +103,7 @@ def _listed(folder: Path) -> list[Path]:
 
 def _kind_of_file(path: Path) -> str:
     if path.is_symlink():
-        return f"a link that leads nowhere, to {path.readlink()}"
+        return f"a broken link to {path.readlink()}"
     return "neither a file nor a folder"
 
 
@@ -117,7 +117,7 @@ def plain_path(folder: Path, name: str) -> Path:
     for part in checked_name(name).split("/"):
         path = path / part
         if path.is_symlink():
-            raise StoreError(f"{path} is a symbolic link; it holds plain files only")
+            raise StoreError(f"{path} is a symbolic link; only plain files are allowed")
     return path
 
 
@@ -158,7 +158,7 @@ def copy_checked(
         target.write(chunk)
         progress(name, done, entry.size_bytes)
     if FileEntry(digest.hexdigest(), done) != entry:
-        raise StoreError(f"file {name!r} differs from its manifest: size or sha256 is another")
+        raise StoreError(f"file {name!r} differs from its manifest in size or sha256")
 
 
 def write_durably(path: Path, write: Callable[[BinaryIO], None]) -> None:

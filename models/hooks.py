@@ -99,7 +99,7 @@ def _lacks_predict(name: str) -> str:
 
 
 def _is_async(name: str, hook: str) -> str:
-    return f"{name}.{hook} is async; batchfleet calls it on a thread, so write it without"
+    return f"{name}.{hook} is async; batchfleet calls it on a thread, so remove `async`"
 
 
 def _takes_others(name: str, hook: str) -> str:

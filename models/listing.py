@@ -67,7 +67,7 @@ def local_folders(root: Path, within: str, most: int) -> Folders:
         with os.scandir(path) as entries:
             for number, entry in enumerate(entries):
                 if number == most:
-                    raise StoreError(f"{path} has over {most} entries")
+                    raise StoreError(f"{path} has more than {most} entries")
                 _sort_in(found, root, within, entry)
     except FileNotFoundError:
         return found
@@ -132,7 +132,7 @@ def open_inside(root: Path, path: Path) -> BufferedReader:
         opened = real
     if opened != real:
         file.close()
-        raise StoreError(f"{path} was changed while it was opened")
+        raise StoreError(f"{path} was changed while it was being opened")
     return file
 
 

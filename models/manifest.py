@@ -175,7 +175,7 @@ class Manifest:
 
 def _parse(raw: bytes) -> dict[str, Any]:
     if len(raw) > MANIFEST_BYTES_MAX:
-        raise StoreError(f"a manifest may have {MANIFEST_BYTES_MAX} bytes, this one has more")
+        raise StoreError(f"the manifest has more than {MANIFEST_BYTES_MAX} bytes")
     try:
         wire = strict_shallow_json(raw)
     except ValueError as error:
@@ -256,7 +256,7 @@ _SIZE_BYTES = Range(0, (1 << 63) - 1)
 def _read_files(value: Any) -> dict[str, FileEntry]:
     wire = _read_object(value)
     if len(wire) > FILES_MAX:
-        raise ValueError(f"over {FILES_MAX} files")
+        raise ValueError(f"more than {FILES_MAX} files")
     _raise_all([fault for name, entry in wire.items() for fault in _file_faults(name, entry)])
     return {name: FileEntry(entry["sha256"], entry["size_bytes"]) for name, entry in wire.items()}
 

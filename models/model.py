@@ -4,8 +4,8 @@
         def predict(self, rows, context):
             return [{"text": row["text"].upper()} for row in rows]
 
-All methods run in the device process: `load` and `predict` on the one thread that owns the device,
-`preprocess` and `postprocess` on threads beside it, each for one row at a time.
+All methods run in the device process: `load` and `predict` on the thread that owns the device,
+`preprocess` and `postprocess` on other threads, each for one row at a time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,8 @@ class Row(dict[str, Any]):
     """One input row: name → `str`, `bytes` or a numpy array without the row axis.
 
     Attributes:
-        parameters: what the caller sent as `parameters`: equal for all rows of a request, and
-            decoded for each.
-        truncate: the policy in force for this request, `end` or `refuse`.
+        parameters: the `parameters` of the request, decoded separately for each row.
+        truncate: the truncate policy of the request, `end` or `refuse`.
     """
 
     __slots__ = ("parameters", "truncate")
@@ -43,11 +42,11 @@ class Row(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What `preprocess` may return when it wants to say more than the arrays alone.
+    """A result of `preprocess` with an explicit length.
 
     Attributes:
-        value: handed to `predict` as this row.
-        length: exact length in tokens; batches are cut by it.
+        value: passed to `predict` as this row.
+        length: exact length in tokens, used for batching.
         truncated_tokens: tokens cut off; reported to the caller in `usage` and `warnings`.
     """
 
@@ -58,16 +57,16 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadContext:
-    """What `load` is given.
+    """The argument of `load`.
 
     Attributes:
         model, version: names of the version being loaded.
         device: `cpu` or `cuda:N`.
         threads: how many threads the device thread may use for one operation.
-        seed: for whatever chance the model needs.
+        seed: for random numbers of the model.
         parameters: `parameters` of the manifest.
         signature, limits: as deployed.
-        folder: the version's files, checked against their sha256.
+        folder: folder of the version's files, checked against their SHA-256 digests.
         logger: structured logger, bound to model and version.
     """
 
@@ -83,7 +82,7 @@ class LoadContext:
     logger: Any = field(default_factory=structlog.get_logger, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """All but the logger, which is of this process; the other one takes its own."""
+        """All except the logger, which belongs to this process."""
         names = [one.name for one in fields(self) if one.name != "logger"]
         return _load_context, ({name: getattr(self, name) for name in names},)
 
@@ -105,13 +104,13 @@ def _load_context(said: dict[str, Any]) -> LoadContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictContext:
-    """What `predict` is given beside its rows.
+    """The second argument of `predict`.
 
     Attributes:
         lengths: exact length of each row.
-        parameters: the callers' `parameters`; equal for all rows of a batch, decoded for it.
+        parameters: the `parameters` of the requests; the same for all rows of a batch.
         device: `cpu` or `cuda:N`.
-        batch: number of this batch in the life of the device process.
+        batch: number of this batch in its device process.
     """
 
     lengths: Sequence[int]
@@ -121,17 +120,17 @@ class PredictContext:
 
 
 class Model:
-    """A model that batchfleet can serve. Only `predict` must be written.
+    """Base class of models. Only `predict` is required.
 
-    With `stack = True`, `predict` gets one dict instead of a list of rows: each array of the
-    prepared rows padded at the side that `pad_side` names with `pad_value` (a number that their
-    datatypes can hold) and stacked along a new first axis, plus `mask` (bool, rows × longest), true
-    where a value is real.
+    With `stack = True`, `predict` gets one dict instead of a list of rows. It contains each array
+    of the prepared rows, padded on `pad_side` with `pad_value` (a number that their datatypes can
+    represent) and stacked along a new first axis, and `mask` (bool, rows × longest row), which is
+    true for real values.
 
-    `signature`, `limits` and `bytes_per_token` are what `batchfleet models publish FILE.py` writes
-    into the manifest, as there. They are read from the file without running it, so write them out;
-    nothing looks at them later, `LoadContext` has what is in force. Without them a model takes any
-    inputs, has no length rule, and gets the default limits.
+    `batchfleet models publish FILE.py` writes `signature`, `limits` and `bytes_per_token` into the
+    manifest. The file is parsed, not imported: use literals only. They are not used later;
+    `LoadContext` has the values in use. Without them, a model accepts any inputs, has no length
+    rule, and gets the default limits.
     """
 
     signature: ClassVar[Mapping[str, Any]] = {}
@@ -142,25 +141,25 @@ class Model:
     pad_value: float = 0
 
     def load(self, context: LoadContext) -> None:
-        """Load weights once, before anything else is called. Raise to refuse the version."""
+        """Load weights. Called once, first. Raise an exception to refuse the version."""
 
     def preprocess(self, row: Row) -> Any:
         """Turn one row into arrays.
 
-        Return a mapping name → array, one array, `Prepared`, or just an `int`: the row's length,
-        with the row itself then handed to `predict`. Without `Prepared` or `int` the length is the
-        first axis of the first array. Raise `ValueError` to refuse the row as `bad_inputs`, or
-        `RequestError.of(kind, message)` to choose the error.
+        Return a mapping name → array, one array, `Prepared`, or only an `int`: the length of the
+        row, which is then passed to `predict` unchanged. Without `Prepared` or `int`, the length is
+        the size of the first axis of the first array. Raise `ValueError` to refuse the row as
+        `bad_inputs`, or `RequestError.of(kind, message)` to choose the error.
 
-        The row and all in it are yours to change. This may run twice for one row: a batch that
-        failed runs again in parts, whose rows are made anew from what their callers sent.
+        You may modify the row. This may run twice for one row: a batch that failed runs again in
+        parts, and its rows are preprocessed again.
         """
         return row
 
     def predict(self, rows: Any, context: PredictContext) -> Sequence[Any]:
-        """Run one batch: a list of prepared rows in, as many outputs out, in the same order.
+        """Run one batch: return one output per prepared row, in the same order.
 
-        The list and the rows are yours to change. The outputs may be the same buffer each time.
+        You may modify the list and the rows, and return the same buffer each time.
         """
         raise TypeError(f"{type(self).__name__} does not define predict")
 
@@ -169,5 +168,5 @@ class Model:
         return row
 
     def example(self, length: int) -> Row | None:
-        """A row of about `length` tokens, for warm-up; None where the model cannot make one."""
+        """A row of about `length` tokens for warm-up, or None if there is none."""
         return None

@@ -44,7 +44,7 @@ class ForChildren:
         """
         if not _is_importable():
             raise StoreError(
-                "a version with an environment of its own cannot start processes by spawn or "
+                "a version with an environment of its own cannot start processes with spawn or "
                 'forkserver; use multiprocessing.get_context("fork"), or threads'
             )
         return _adopt_all, (self._adopt, tuple(self._versions.items()))

@@ -37,7 +37,7 @@ def arrays_of(value: Any) -> dict[str, Array]:
     """
     if not isinstance(value, Mapping):
         kind = type(value).__name__
-        raise ValueError(f"a mapping name → array is expected with stack, not {kind}")  # noqa: TRY004
+        raise ValueError(f"with stack, a mapping name → array is expected, not {kind}")  # noqa: TRY004
     if "mask" in value:
         raise ValueError("with stack, no array may have the name 'mask'")
     return {name: _as_array(name, part) for name, part in value.items()}
@@ -49,7 +49,7 @@ def _as_array(name: Any, part: Any) -> Array:
     except MemoryError:
         raise
     except Exception as error:  # tensors and users' classes raise what they like
-        raise ValueError(f"{name!r} makes no array: {type(error).__name__}") from error
+        raise ValueError(f"{name!r} cannot be made an array: {type(error).__name__}") from error
 
 
 def kind_of_row(arrays: Mapping[str, Array], length: int) -> int:

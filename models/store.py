@@ -132,7 +132,7 @@ class Store:
         faults = [*left_out, *folders.left_out]
         if faults:
             reasons = "; ".join(map(str, faults[:_FAULTS_MAX]))
-            raise StoreError(f"store {self.root} has no version of {model} to use: {reasons}")
+            raise StoreError(f"store {self.root} has no usable version of {model}: {reasons}")
         raise StoreError(f"store {self.root} has no model {model!r}; it has: {self._known()}")
 
     def versions(self, model: str) -> list[str]:
@@ -254,7 +254,7 @@ class Store:
                 shutil.rmtree(scratch, ignore_errors=True)
         existing = self._manifest_bytes(manifest.model, manifest.version)
         if existing is None:
-            raise StoreError(f"{target} is in the way and holds no manifest; remove it")
+            raise StoreError(f"{target} exists and has no manifest; delete it")
         return _same_or_refuse(existing, manifest)
 
     def _publish_remote(
@@ -367,7 +367,7 @@ class Store:
             except FileNotFoundError:
                 return Folders([], [])
         if len(entries) > ENTRIES_MAX:
-            raise StoreError(f"{path} has over {ENTRIES_MAX} entries")
+            raise StoreError(f"{path} has more than {ENTRIES_MAX} entries")
         names = [
             entry["name"].rstrip("/").rpartition("/")[2]
             for entry in entries
@@ -441,7 +441,7 @@ def _same_or_refuse(existing: bytes, manifest: Manifest) -> Manifest:
     published = _read_manifest(existing, manifest.model, manifest.version)
     if published != manifest:
         raise StoreError(
-            f"{manifest.model}/{manifest.version} is published with another content, and a version "
-            "never changes; publish under a new version"
+            f"{manifest.model}/{manifest.version} was already published with other content, and a "
+            "version never changes; publish under a new version"
         )
     return published

@@ -15,15 +15,16 @@ from typing import Any
 
 import orjson
 
+from ..service.back_off import BackOff, Restarts
 from ..service.clock import Clock
 from ..service.lifecycle import spawn
 from ..service.settings import SECRET_FILE_VARIABLES, SETTING_ROWS, Settings
 from ..wire.errors import BatchfleetError
-from .restarting import Series
 
 _READY_LINE_BYTES_MAX = 64 * 1024
 _READ_BYTES = 64 * 1024
 _END_LOOK_MS = 20.0
+_BACK_OFF = BackOff(first_s=0.5, longest_s=30.0)
 
 
 class ProgramError(BatchfleetError):
@@ -67,12 +68,13 @@ class Child:
 
     def __init__(self, program: Program, clock: Clock) -> None:
         self.program = program
-        self.series = Series()
+        self.restart_ms = 0.0  # from its last death to its next start
         self._clock = clock
         self._process: subprocess.Popen[bytes] | None = None
         self._head = b""
         self._facts: Mapping[str, Any] | None = None
         self._started_ms = 0.0
+        self._restarts = Restarts(_BACK_OFF)
         self._restart_at_ms: float | None = None
 
     @property
@@ -115,15 +117,15 @@ class Child:
                 self._facts = self._parse_ready_line()
             elif exit_code is not None:
                 raise ProgramError(
-                    f"{self.program.label} ended with exit code {exit_code} before it was ready; "
-                    "its log is above"
+                    f"{self.program.label} exited with code {exit_code} before it was ready; "
+                    "see its log above"
                 )
         return self._facts
 
     def _read_head(self) -> None:
         self._head += self._read_now()
         if b"\n" not in self._head and len(self._head) > _READY_LINE_BYTES_MAX:
-            raise ProgramError(f"{self.program.label} printed something else than its ready line")
+            raise ProgramError(f"{self.program.label} printed something other than its ready line")
 
     def _read_now(self) -> bytes:
         try:
@@ -141,7 +143,9 @@ class Child:
                 f"{self.program.label} printed {line[:80]!r} instead of its ready line"
             ) from error
         if not isinstance(facts, dict):
-            raise ProgramError(f"{self.program.label} printed a ready line that is no object")
+            raise ProgramError(
+                f"{self.program.label} printed a ready line that is not a JSON object"
+            )
         return facts
 
     def look(self) -> int | None:
@@ -164,8 +168,8 @@ class Child:
 
     def _bury(self) -> None:
         now_ms = self._now_ms()
-        self.series = self.series.after_death(now_ms - self._started_ms)
-        self._restart_at_ms = now_ms + self.series.delay_ms
+        self.restart_ms = 1000 * self._restarts.next_s(now_ms - self._started_ms)
+        self._restart_at_ms = now_ms + self.restart_ms
         self._close()
 
     def _close(self) -> None:

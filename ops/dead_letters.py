@@ -87,10 +87,10 @@ def read_letter(entry_id: bytes, flat: list[bytes]) -> Letter:
     """
     fields = dict(zip(flat[::2], flat[1::2], strict=True))
     if b"stream" not in fields or b"reply" not in fields:
-        raise ValueError("a dead letter has a stream and a reply")
+        raise ValueError("a dead letter needs a stream and a reply")
     stream = fields[b"stream"].decode()
     if stream.count(":") < 3:  # version, priority and bucket come last
-        raise ValueError("the stream of a dead letter is one of work")
+        raise ValueError("the stream of a dead letter must be a work stream")
     return Letter(entry_id, parse_work(stream, entry_id, flat), decode_reply(fields[b"reply"]))
 
 
@@ -155,7 +155,7 @@ def replay(executor: Executor, keys: ModelKeys, letter: Letter, used: set[str]) 
     reason = (
         f"{keys.model} is not deployed for tenant {entry.tenant}"
         if added is None
-        else "somebody else has replayed or removed it"
+        else "it was already replayed or deleted"
     )
     raise NotReplayableError(f"{entry.id} was not replayed: {reason}")
 
@@ -169,7 +169,7 @@ def as_request(letter: Letter, new_id: str) -> Request:
     entry = letter.entry
     is_elsewhere = entry.inputs_at is not None
     if entry.inputs_at == BLOB or not (entry.inputs or is_elsewhere):
-        raise NotReplayableError(f"{entry.id} cannot be replayed: its inputs were gone already")
+        raise NotReplayableError(f"{entry.id} cannot be replayed: its inputs have expired")
     return Request(
         id=new_id,
         inputs=entry.inputs,
@@ -213,7 +213,7 @@ def _free_id(executor: Executor, keys: ModelKeys, letter: Letter, used: set[str]
         )
         if member(tenant, name) not in used and traces == [None, None, None]:
             return name
-    raise NotReplayableError(f"{letter.entry.id} was replayed {_REPLAYS_MAX} times already")
+    raise NotReplayableError(f"{letter.entry.id} was already replayed {_REPLAYS_MAX} times")
 
 
 def purge_letters(executor: Executor, keys: ModelKeys, older_than_s: float = 0) -> int:

@@ -252,11 +252,11 @@ def undeploy(operator: Operator, model: str, *, forced: bool = False) -> int:
         if removed != fleet.CHANGED:
             break
     if removed == fleet.CHANGED:
-        raise SettingsError(f"others are changing {model}; run it again")
+        raise SettingsError(f"somebody else is changing {model}; try again")
     if not removed:
         raise OpenRequestsError(
-            f"{open_requests} requests of {model} are open; wait for them, or say --force: "
-            "they are then forgotten and their callers time out"
+            f"{open_requests} requests of {model} are open; wait, or use --force: "
+            "it drops them, and their callers time out"
         )
     operator.executor.run(fleet.delist_model(operator.namespace, model))
     return open_requests

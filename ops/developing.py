@@ -184,13 +184,13 @@ class Development:
             self._gone_since_ms = now_ms
         elif not self._told_gone and now_ms >= self._gone_since_ms + _GONE_MS:
             self._told_gone = True
-            self._tell(f"{self._series.path} is gone\nwhat it last was goes on serving")
+            self._tell(f"{self._series.path} is gone\nits last version keeps serving")
 
     def _follow(self) -> None:
         try:
             manifest = self._series.publish()
         except BatchfleetError as error:
-            self._tell(f"{error}\nthe version before goes on serving")
+            self._tell(f"{error}\nthe previous version keeps serving")
             return
         if self._candidate is not None:
             self._leaving.append(self._candidate)
@@ -205,11 +205,11 @@ class Development:
         if state == "ready":
             self._tell_serving()
         elif state == "refused":
-            self._tell(f"{reason}\nrequests wait until the file is mended")
+            self._tell(f"{reason}\nrequests wait until you fix the file")
 
     def _tell_serving(self) -> None:
         if self._serving is not None:
-            self._tell(f"{self._serving.model}/{self._serving.version} serves")
+            self._tell(f"{self._serving.model}/{self._serving.version} is serving")
 
     def _judge_candidate(self) -> None:
         candidate, serving = self._candidate, self._serving
@@ -223,7 +223,7 @@ class Development:
             self._tell_at_ms = self._clock.monotonic_ms() + _ROUTER_LOOKS * REFRESH_MS
             self._leaving.append(serving)
         elif state == "refused":
-            self._tell(f"{reason}\n{serving.model}/{serving.version} goes on serving")
+            self._tell(f"{reason}\n{serving.model}/{serving.version} keeps serving")
             self._candidate = None
             self._leaving.append(candidate)
 

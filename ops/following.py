@@ -80,8 +80,8 @@ class Following:
         """
         if self.behind:
             raise NotFollowedError(
-                f"not followed within {wait_s:g} s: {', '.join(self.behind)}. The record is in "
-                "force all the same: what they do by an older one is refused"
+                f"did not follow within {wait_s:g} s: {', '.join(self.behind)}. The change is "
+                "active; the server rejects what they do under an older deploy record"
             )
 
 

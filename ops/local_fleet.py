@@ -5,7 +5,6 @@ Used by `batchfleet up` and by the demo. What `up` starts ends with `up`, howeve
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, Self
 
 from ..broker.blocking import BlockingExecutor
@@ -107,8 +106,8 @@ class LocalFleet:
             return
         if self._port is not None and not is_free(self._port):
             raise PortInUseError(
-                f"port {self._port} of 127.0.0.1 is in use, by another fleet perhaps; name another "
-                "with --port, or leave it out for a socket"
+                f"port {self._port} of 127.0.0.1 is in use, maybe by another fleet; choose another "
+                "with --port, or leave it out to use a socket"
             )
         options = embedded_options(port=self._port or 0)
         server = EmbeddedServer(options, self._around.clock)
@@ -184,12 +183,12 @@ class LocalFleet:
                     program=child.program.label,
                     pid=pid,
                     exit_code=exit_code,
-                    restart_ms=child.series.delay_ms,
+                    restart_ms=child.restart_ms,
                 )
 
     def _require_server(self) -> None:
         if self._server is not None and not self._server.is_running:
-            raise ServerError("the private server ended; everything it held is gone")
+            raise ServerError("the private server exited; its data is lost")
 
     def stop_programs(self) -> list[str]:
         """End router and workers within the grace period; labels of those that had to be killed."""
@@ -224,10 +223,5 @@ class LocalFleet:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()

@@ -8,9 +8,9 @@ from ..wire.deployment import LIMIT_ROWS
 from .deployment import overrides_in, require_deployment, without_overrides
 
 _OTHER_MEANINGS = {
-    "truncate": "what becomes of a longer row: 'end' cuts it, 'refuse' answers too_long",
-    "input_prefixes": "URLs under which inputs_at may point; each ends with a slash",
-    "buckets": "upper edges of the length buckets, in tokens",
+    "truncate": "rows over max_length: 'end' cuts them, 'refuse' answers too_long",
+    "input_prefixes": "allowed URL prefixes for inputs_at; each ends with a slash",
+    "buckets": "upper edges of the length ranges (buckets), in tokens",
 }
 
 

@@ -20,7 +20,7 @@ def write_model_folder(folder: Path, name: str) -> list[Path]:
     """
     require_name("model", name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FolderExistsError(f"{folder} is there already; name another model or remove it")
+        raise FolderExistsError(f"{folder} already exists; choose another name or remove it")
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for file_name, text in model_files(name).items():
@@ -50,14 +50,14 @@ def _filled(text: str, words: Mapping[str, str]) -> str:
 
 
 _MODEL = '''\
-"""A model of your own; README.md beside it says how to try, test and serve it."""
+"""An example model; README.md shows how to try, test and serve it."""
 
 import batchfleet
 
 
 class @CLASS@(batchfleet.Model):
-    # What the fleet knows of the model. Read without running this file, so write it out; leave
-    # out what you do not need: without these lines a model takes any inputs.
+    # Read without running this file, so use literals only. All of it is optional: without a
+    # signature, a model accepts any inputs.
     signature = {
         "inputs": [{"name": "text", "datatype": "BYTES"}],
         "outputs": [
@@ -69,27 +69,27 @@ class @CLASS@(batchfleet.Model):
     bytes_per_token = 5.0
 
     def load(self, context):
-        """Once, before anything else: read weights, context.path("weights.safetensors")."""
+        """Runs once, first. Load weights here: context.path("weights.safetensors")."""
         self.mark = context.parameters.get("mark", "!")
 
     def preprocess(self, row):
-        """One row → what predict gets, and its exact length, by which batches are cut."""
+        """Turn one row into what predict receives, with its exact length for batching."""
         words = row["text"].split()
         if not words:
-            raise ValueError("the text has no words")  # the caller's fault: bad_inputs
+            raise ValueError("the text has no words")  # the caller gets the error bad_inputs
         return batchfleet.Prepared(words, length=len(words))
 
     def predict(self, rows, context):
-        """One batch: a list of prepared rows in, as many outputs out, in the same order."""
+        """Run one batch: return one output per prepared row, in the same order."""
         return [{"loud": " ".join(words).upper(), "words": len(words)} for words in rows]
 
     def postprocess(self, row):
-        """One output of predict → what the caller gets."""
+        """Turn one output of predict into what the caller receives."""
         return {"loud": row["loud"] + self.mark, "words": row["words"]}
 '''
 
 _TEST = '''\
-"""What @CLASS@ answers. It runs in this process, behind the router and worker of a fleet."""
+"""Tests of @CLASS@. The router and worker of a fleet run in this process."""
 
 import json
 from pathlib import Path
@@ -123,13 +123,13 @@ def test_a_text_without_words_is_refused(client):
 _README = """\
 # @NAME@
 
-    batchfleet models try model.py --input x.json            # once, without a fleet
+    batchfleet models try model.py --input x.json            # run it once, without a fleet
     batchfleet models try model.py --text hi --stage preprocess
-    pytest                                                    # its test
-    batchfleet dev model.py --name @NAME@                     # a fleet that follows your edits
+    pytest                                                    # run its test
+    batchfleet dev model.py --name @NAME@                     # serve it, reload on save
 
     batchfleet models publish model.py --name @NAME@ --version 1
-    batchfleet up                                             # serves what the store holds
+    batchfleet up                                             # serve the models in the store
     batchfleet infer @NAME@ "hello world"
 
 `breakpoint()` works in `try` and in `dev`. A version never changes: publish the next one as

@@ -74,7 +74,7 @@ def _read_reply(raw: bytes) -> Reply:
     try:
         return decode_reply(raw)
     except ValueError as error:
-        raise ProtocolError(f"what lies under its reply key is no reply: {error}") from error
+        raise ProtocolError(f"its reply key does not hold a reply: {error}") from error
 
 
 def state_of(deadline_ms: float | None, status: str | None, reply: bytes | None) -> State:

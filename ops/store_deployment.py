@@ -75,7 +75,7 @@ def keep_copy(operator: Operator, store: Store, model: str) -> bool:
     # Under another name first: a reader must never see half a record.
     scratch = f"{path}.{secrets.token_hex(4)}"
     try:
-        with storage(f"the deploy record of {model} is in force, but no copy could be written"):
+        with storage(f"{model} is deployed, but no copy of its deploy record could be written"):
             files.pipe_file(scratch, raw)
             if isinstance(files, LocalFileSystem):
                 Path(scratch).replace(path)  # `mv` would move into a folder that lies there

@@ -147,7 +147,7 @@ def _survey_model(executor: BlockingExecutor, keys: ModelKeys) -> ModelStatus:
     except SettingsError as error:
         return ModelStatus(model=keys.model, open_requests=open_requests, fault=str(error))
     if deployment is None:
-        return ModelStatus(model=keys.model, fault="enlisted, but not deployed")
+        return ModelStatus(model=keys.model, fault="listed, but not deployed")
     announced = executor.run_all([fleet.announcement(keys, worker) for worker in living])
     workers = [read_worker(name, fields) for name, fields in zip(living, announced, strict=True)]
     return ModelStatus(

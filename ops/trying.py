@@ -144,7 +144,7 @@ def _run_apart(job: TrialJob, python: Path | None, environ: Mapping[str, str]) -
             raise KeyboardInterrupt
         if done.returncode or not answer.exists():
             raise VersionRefusedError(
-                f"{job.model}/{job.version}: the process that tried it ended with exit code "
-                f"{done.returncode}; what it said is above"
+                f"{job.model}/{job.version}: the process that tried it exited with code "
+                f"{done.returncode}; see its output above"
             )
         return Trial(**orjson.loads(answer.read_bytes()))

@@ -61,8 +61,8 @@ class Verdict:
         reasons = "; ".join(sorted(set(self.refused.values())))
         raise AllRefuseError(
             f"{model}/{version} is deployed, but all {self.workers} workers refuse it: {reasons}. "
-            f"Requests for it are answered no_worker; go back with `batchfleet deploy "
-            f"{model}/VERSION`, naming the version before"
+            f"Requests for it are answered no_worker. To roll back, deploy the previous version: "
+            f"`batchfleet deploy {model}/VERSION`"
         )
 
 

@@ -1,6 +1,6 @@
 """The asyncio client: everything that a caller can do, with one connection and one subscription.
 
-`producer/client.py` is a blocking face on it; there is no second copy of the logic.
+`producer/client.py` is a blocking wrapper around it; the logic exists only here.
 """
 
 import asyncio
@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from functools import lru_cache, partial
-from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, Unpack, overload
 
 from ..broker import requests
@@ -46,27 +45,27 @@ from .waits import Wait
 CONCURRENCY = Range(1, 10_000)
 _MODELS_MAX = 1024
 _OPEN_STATES = (State.SUBMITTED, State.ACCEPTED)
-# How many answers `map` holds back while the next one in order is still running.
+# How many results `map` buffers while the next one in order is still running.
 _AHEAD = 4
 
 
 class AsyncClient:
-    """Sends requests to a fleet and hands over its answers.
+    """Sends requests to a fleet and returns its replies.
 
-    Belongs to the event loop that first uses it. Any number of tasks may share it: all their
-    requests go through one connection, all their answers come through one subscription.
+    It belongs to the event loop that first uses it. Any number of tasks can share it: their
+    requests use one connection, and their replies come through one subscription.
 
     Args:
-        redis_url: the server; None = `BATCHFLEET_REDIS_URL` or the settings file.
-        namespace: the fleet; None = as set, else `bf`.
-        tenant: for whom requests are made; None = as set, else `default`.
-        keep: leave replies in the server until they expire, so that others can read them too.
-            Otherwise a reply is removed soon after it was handed over.
-        broker: instead of a server; `batchfleet.testing` has one that lives in the process.
-        defaults: options of every request that names none of its own.
+        redis_url: URL of the server; None = `BATCHFLEET_REDIS_URL` or the settings file.
+        namespace: namespace of the fleet; None = from the settings, `bf` by default.
+        tenant: tenant of the requests; None = from the settings, `default` by default.
+        keep: leave replies on the server until they expire, so that others can read them too.
+            Otherwise a reply is removed soon after it was returned.
+        broker: replaces the server; `batchfleet.testing` has one in memory.
+        defaults: options for requests that do not set their own.
 
     Raises:
-        SettingsError: no server is named.
+        SettingsError: no server is set.
     """
 
     def __init__(
@@ -100,11 +99,11 @@ class AsyncClient:
 
     @property
     def waiting(self) -> int:
-        """Callers that wait for an answer now."""
+        """Number of callers that are waiting for a reply."""
         return self._waiter.waits
 
     async def submit(self, model: str, inputs: Any, **fields: Unpack[OptionFields]) -> Handle:
-        """Add a request and return without waiting for its answer.
+        """Add a request and return without waiting for its reply.
 
         Args:
             model: name of a deployed model.
@@ -115,10 +114,11 @@ class AsyncClient:
 
         Raises:
             CallerError: `unknown_model`; `bad_inputs`; `too_large`; `bad_request`.
-            FleetError: `unavailable`, the server has lost what the model needs; it comes back.
-            TypeError: there is no such option.
-            ServerError: the server refused, or cannot be reached; the outcome is unknown then.
-            ClientClosedError: closed.
+            FleetError: `unavailable`, the server has lost keys of the model; try again later.
+            TypeError: unknown option.
+            ServerError: the server refused a command or cannot be reached; the request may have
+                been added or not.
+            ClientClosedError: the client was closed.
         """
         options = self._options.with_fields(fields)
         entry = self._prepare(model, inputs, options)
@@ -126,18 +126,18 @@ class AsyncClient:
         return Handle(model, entry.request_id, added, options.whole_ms)
 
     async def result(self, handle: HandleLike, timeout_s: float | None = None) -> Result:
-        """Wait for the answer to a submitted request.
+        """Wait for the reply to a submitted request.
 
         Args:
             handle: of `submit`, or (model, id).
-            timeout_s: how long to wait; None = the request's time-out and 5 s.
+            timeout_s: how long to wait; None = the request's timeout plus 5 s.
 
         Raises:
-            RequestError: what the reply carries; or `unknown_request`: it is finished, but its
-                reply was handed over already or has expired.
-            WaitTimeoutError: no answer in time; the request goes on.
-            ServerError: the server refused, or cannot be reached.
-            ClientClosedError: closed.
+            RequestError: the error in the reply; or `unknown_request`: the request is finished,
+                but its reply was already taken or has expired.
+            WaitTimeoutError: no reply in time; the request is still open.
+            ServerError: the server refused a command or cannot be reached.
+            ClientClosedError: the client was closed.
         """
         known = as_handle(handle)
         keys = self._keys_of(known)
@@ -154,9 +154,9 @@ class AsyncClient:
             self._waiter.forget(wait)
 
     async def infer(self, model: str, inputs: Any, **fields: Unpack[OptionFields]) -> Result:
-        """Submit and wait for the answer, as long as the request's time-out and 5 s.
+        """Submit a request and wait for the reply: the request's timeout plus 5 s.
 
-        Arguments are those of `submit`, errors those of `submit` and `result`.
+        Arguments are those of `submit`; errors are those of `submit` and `result`.
         """
         options = self._options.with_fields(fields)
         entry = self._prepare(model, inputs, options)
@@ -182,8 +182,8 @@ class AsyncClient:
             self._waiter.forget(wait)
 
     def _abandon(self, model: str, request_id: str) -> None:
-        """Take back a request that nobody waits for any more, so that it does not run in vain."""
-        with suppress(ServerError):  # then it runs in vain
+        """Cancel a request that no caller waits for any more, so that it does not run in vain."""
+        with suppress(ServerError):  # then it runs for nothing
             self._executor.post(
                 self._ingress(model).pack_cancel(request_id),
                 asyncio.get_running_loop().create_future(),
@@ -191,18 +191,18 @@ class AsyncClient:
             )
 
     async def cancel(self, handle: HandleLike, timeout_s: float = 5.0) -> State:
-        """Take a request back; its callers get the error `cancelled`.
+        """Cancel a request; its callers get the error `cancelled`.
 
-        Returns the state in which it is then: `cancelled`, or what was first. A batch that runs
-        already goes on to its end, but answers nobody. An id that nobody knows stays `unknown`, and
-        may be submitted later.
+        Returns the state of the request afterwards: `cancelled`, or the state in which it had
+        already ended. A batch that is running runs to its end, and its result is discarded. An
+        unknown id stays `unknown` and can be submitted later.
 
         Args:
             handle: of `submit`, or (model, id).
             timeout_s: how long to wait for a router to do it.
 
         Raises:
-            WaitTimeoutError: no router did it in time.
+            WaitTimeoutError: no router cancelled it in time.
             CallerError: `unknown_model`.
             ServerError: the server refused, or cannot be reached.
         """
@@ -213,7 +213,7 @@ class AsyncClient:
         try:
             async with asyncio.timeout(seconds):
                 while (state := await self.status(known)) in _OPEN_STATES:
-                    # Again and again: another router may read this before it reads the request.
+                    # Repeatedly: another router may read this before it reads the request.
                     send = partial(self._executor.run_packed, packed)
                     if await self._reconnect.retry_once(send, seconds) is None:
                         raise await self._why_not_added(self._keys_of(known))
@@ -223,7 +223,7 @@ class AsyncClient:
         return state
 
     async def poll(self, handle: HandleLike) -> Result | None:
-        """The answer if it is there, else None; does not wait. Errors are those of `result`."""
+        """The reply if it is available, else None; does not wait. Errors are those of `result`."""
         known = as_handle(handle)
         keys = self._keys_of(known)
         status, raw = await self._ask_each(
@@ -235,19 +235,19 @@ class AsyncClient:
         if raw is not None:
             return await self._hand_over(keys, _decode(raw, known.id))
         if status is not None:
-            text = f"{known.id} finished as {status}; its reply was handed over or has expired"
+            text = f"{known.id} finished as {status}; its reply was already taken or has expired"
             raise RequestError.of(ErrorKind.UNKNOWN_REQUEST, text)
         return None
 
     async def status(self, handle: HandleLike) -> State:
-        """Where a request stands; takes nothing.
+        """The state of a request; removes nothing.
 
-        A request that no router has looked at yet is `submitted` to whom has its handle, and
-        `unknown` to others.
+        A request that no router has read yet is `submitted` for a caller with its handle, and
+        `unknown` for others.
         """
         known = as_handle(handle)
         keys = self._keys_of(known)
-        # In the order of a request's life, so that it cannot slip through between two reads.
+        # In the order of a request's states, so that it cannot change between two reads unseen.
         start = (known.entry_id or b"+").decode()
         entries, deadline, status, raw = await self._read(
             requests.waiting(keys.ingress(self._tenant), start, 1),
@@ -295,13 +295,13 @@ class AsyncClient:
         return_errors: bool = False,
         **fields: Unpack[OptionFields],
     ) -> AsyncIterator[Result | BatchfleetError]:
-        """Infer each of many inputs, `concurrency` at a time; answers come in input order.
+        """Infer many inputs, `concurrency` at a time; results come in input order.
 
-        `many_inputs` is read as the work goes on, so it may be endless. An error ends the whole,
-        and what is still running is not waited for; with `return_errors` it is yielded in place.
+        `many_inputs` is read lazily, so it may be infinite. An error ends the iteration and the
+        requests that are still running; with `return_errors` the error is yielded instead.
         """
         if "id" in fields:
-            raise TypeError("one id cannot stand for many requests")
+            raise TypeError("one id cannot be used for several requests")
         concurrency = require_number("concurrency", concurrency, CONCURRENCY)
         slots = asyncio.Semaphore(concurrency)
         window: deque[asyncio.Task[Result]] = deque()
@@ -405,12 +405,7 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 

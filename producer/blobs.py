@@ -47,7 +47,7 @@ async def with_outputs(
     """
     raw = await executor.run(requests.outputs_blob(keys, tenant, reply.id))
     if raw is None:
-        text = f"the outputs of {reply.id} were handed over already or have expired"
+        text = f"the outputs of {reply.id} were already taken or have expired"
         raise RequestError.of(ErrorKind.UNKNOWN_REQUEST, text)
     try:
         return replace(reply, outputs=decode_outputs(raw))

@@ -1,7 +1,7 @@
-"""The blocking client: the asyncio client in a thread of its own, and calls into it.
+"""The blocking client: the asyncio client in a separate thread, and calls into it.
 
-After a fork the child gets an event loop, a thread and connections of its own; those of the parent
-are never touched there, since closing them would act on what both processes share.
+After a fork, the child gets its own event loop, thread and connections. It never touches those of
+the parent, because closing them would affect what both processes share.
 """
 
 import asyncio
@@ -11,7 +11,6 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, TypeVar, Unpack, overload
 
 from ..broker.interface import Broker
@@ -31,7 +30,7 @@ _END = object()
 
 
 class _Core:
-    """An event loop in a daemon thread, with one asyncio client in it. Lives in one process."""
+    """An event loop in a daemon thread with one asyncio client. Belongs to one process."""
 
     def __init__(self, make_client: Callable[[], AsyncClient]) -> None:
         self._make_client = make_client
@@ -45,12 +44,12 @@ class _Core:
         self.client = make_client()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` in the loop and wait for its end.
+        """Run `work` in the loop and wait until it ends.
 
-        Interrupted (Ctrl-C), it cancels the work. Any thread but the loop's own may call.
+        An interrupt (Ctrl-C) cancels the work. Any thread except the loop's own may call this.
 
         Raises:
-            ClientClosedError: stopped, or of another process.
+            ClientClosedError: it was stopped, or belongs to another process.
         """
         try:
             self._require_own_process()
@@ -66,9 +65,11 @@ class _Core:
             raise
 
     def _require_own_process(self) -> None:
-        # Before the lock, which a fork may have left held for ever.
+        # Before taking the lock, which a fork may have left locked forever.
         if os.getpid() != self._pid:
-            raise ClientClosedError("begun in another process, of which this one is a fork")
+            raise ClientClosedError(
+                "it was created in another process, and this one is a fork of it"
+            )
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._is_stopped:
@@ -92,7 +93,7 @@ class _Core:
         self._is_up.set()
         await self._stopping.wait()
         await self.client.close()
-        # Calls that were on their way get their error before the loop ends.
+        # Pending calls get their error before the loop ends.
         calls = asyncio.all_tasks() - {asyncio.current_task()}
         if calls:
             await asyncio.wait(calls, timeout=_STOP_TIMEOUT_S)
@@ -123,10 +124,10 @@ def _close_cores(cores: dict[int, _Core]) -> None:
 
 
 class Client:
-    """Sends requests to a fleet and hands over its answers; each call waits.
+    """Sends requests to a fleet and returns its replies; each call blocks.
 
-    Any number of threads may share it: their requests travel together. It works in a process
-    forked from one that used it. Arguments and errors are those of `AsyncClient`.
+    Any number of threads can share a client. It also works after a fork of the process.
+    Arguments and errors are those of `AsyncClient`.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class Client:
         defaults: OptionFields | None = None,
     ) -> None:
         target = find_target(redis_url, namespace, tenant, broker)
-        NO_OPTIONS.with_fields(defaults or {})  # refused here, not with the first request
+        NO_OPTIONS.with_fields(defaults or {})  # an error here rather than at the first request
 
         def make_client() -> AsyncClient:
             return AsyncClient(
@@ -172,12 +173,12 @@ class Client:
         return core.run(core.client.submit(model, inputs, **fields))
 
     def result(self, handle: HandleLike, timeout_s: float | None = None) -> Result:
-        """Wait for the answer to a submitted request; see `AsyncClient.result`."""
+        """Wait for the reply to a submitted request; see `AsyncClient.result`."""
         core = self._core()
         return core.run(core.client.result(handle, timeout_s))
 
     def infer(self, model: str, inputs: Any, **fields: Unpack[OptionFields]) -> Result:
-        """Submit and wait for the answer, as long as the request's time-out and 5 s.
+        """Submit a request and wait for the reply: the request's timeout plus 5 s.
 
         Args:
             model: name of a deployed model.
@@ -189,27 +190,27 @@ class Client:
                 and `accept`; `batchfleet.producer.options.Options` explains each.
 
         Raises:
-            RequestError: what the reply carries, or what is wrong with the request.
-            WaitTimeoutError: no answer in time; the request goes on.
-            ServerError: the server refused, or cannot be reached.
-            ClientClosedError: closed.
-            TypeError: there is no such option.
+            RequestError: the error in the reply, or an invalid request.
+            WaitTimeoutError: no reply in time; the request is still open.
+            ServerError: the server refused a command or cannot be reached.
+            ClientClosedError: the client was closed.
+            TypeError: unknown option.
         """
         core = self._core()
         return core.run(core.client.infer(model, inputs, **fields))
 
     def poll(self, handle: HandleLike) -> Result | None:
-        """The answer if it is there, else None; see `AsyncClient.poll`."""
+        """The reply if it is available, else None; see `AsyncClient.poll`."""
         core = self._core()
         return core.run(core.client.poll(handle))
 
     def status(self, handle: HandleLike) -> State:
-        """Where a request stands; see `AsyncClient.status`."""
+        """The state of a request; see `AsyncClient.status`."""
         core = self._core()
         return core.run(core.client.status(handle))
 
     def cancel(self, handle: HandleLike, timeout_s: float = 5.0) -> State:
-        """Take a request back; see `AsyncClient.cancel`."""
+        """Cancel a request; see `AsyncClient.cancel`."""
         core = self._core()
         return core.run(core.client.cancel(handle, timeout_s))
 
@@ -244,9 +245,9 @@ class Client:
         return_errors: bool = False,
         **fields: Unpack[OptionFields],
     ) -> Iterator[Result | BatchfleetError]:
-        """Infer each of many inputs, answers in input order; see `AsyncClient.map`.
+        """Infer many inputs; results come in input order. See `AsyncClient.map`.
 
-        `many_inputs` is read in the client's thread: it must not use this client itself.
+        `many_inputs` is read in the client's thread, so it must not use this client.
         """
         core = self._core()
         answers = core.client.map(
@@ -265,18 +266,13 @@ class Client:
                 core.run(_end(answers))
 
     def close(self) -> None:
-        """End what waits with `ClientClosedError` and disconnect. May be called twice."""
+        """End waiting calls with `ClientClosedError` and disconnect. May be called twice."""
         self._finalizer()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -1,10 +1,10 @@
-"""What a client raises by itself; what a reply carries is in `wire/errors.py`.
+"""Errors that a client raises itself; errors in replies are in `wire/errors.py`.
 
     BatchfleetError
-    ├── WaitTimeoutError      no answer within the caller's own patience; the request goes on
+    ├── WaitTimeoutError      no reply within the time that the caller waits
     └── ClientClosedError     the client was closed, before or during the call
 
-Neither ends the request: it goes on in the fleet.
+Neither ends the request: it is still open in the fleet.
 """
 
 from ..broker.errors import OutOfMemoryError, UnwritableError
@@ -15,14 +15,14 @@ _UNWRITABLE_RETRY_MS = 1000
 
 
 class WaitTimeoutError(BatchfleetError):
-    """No answer came within the time that the caller wanted to wait.
+    """No reply came within the time that the caller waited.
 
-    The request goes on in the fleet: ask again by `result`, `poll` or `status`.
+    The request is still open: use `result`, `poll` or `status` with the same id.
     """
 
 
 class ClientClosedError(BatchfleetError):
-    """The client was closed; requests that it had submitted go on in the fleet."""
+    """The client was closed; requests that it had submitted are still open."""
 
 
 def unknown_model(keys: ModelKeys, tenant: str) -> RequestError:
@@ -35,15 +35,15 @@ def unknown_model(keys: ModelKeys, tenant: str) -> RequestError:
 
 
 def unwritable(error: UnwritableError) -> RequestError:
-    """What a router would answer, were the server able to take its words."""
+    """The error that a router would reply with if the server accepted writes."""
     is_full = isinstance(error, OutOfMemoryError)
     kind = ErrorKind.BUSY if is_full else ErrorKind.UNAVAILABLE
     return RequestError.of(kind, str(error), retry_after_ms=_UNWRITABLE_RETRY_MS)
 
 
 def not_picklable(client: object) -> TypeError:
-    """The error of a client that somebody wants to send to another process, or to copy."""
+    """The error of pickling or copying a client."""
     return TypeError(
         f"{type(client).__name__} holds connections of this process: it cannot be pickled or "
-        "copied; make one in each process, or hand over its arguments"
+        "copied; create one in each process, or pass on its arguments"
     )

@@ -77,7 +77,7 @@ def _lost(keys: ModelKeys, tenant: str, *, has_models: bool) -> RequestError:
         what = f"no model is deployed in namespace {keys.namespace}, or the server has lost them"
     return RequestError.of(
         ErrorKind.UNAVAILABLE,
-        f"{what}; routers put back what they know within seconds, else "
+        f"{what}; routers restore what they know within seconds; otherwise "
         f"`batchfleet deploy {keys.model}/VERSION`",
         retry_after_ms=_MENDED_MS,
     )

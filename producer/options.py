@@ -44,22 +44,22 @@ class OptionFields(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a caller may say about a request. None = what the deployment says.
+    """The options of a request. None = the default of the deployment.
 
     Attributes:
-        id: the caller's own id, a name. A repeated one joins the request that has it already and
-            is not run again. None = a new one.
-        version: the version to run; None = the stable one.
-        parameters: for the model.
-        outputs: names of the outputs wanted; None = all.
-        priority: before or after whom it is served.
-        timeout_ms: how long the fleet may take, retries included.
-        delay_ms: how long the request waits first; its time-out begins after that.
-        retries: how often it runs again where the model fails on it, with growing pauses.
+        id: id of the request, a name. If a request already has this id, the new one joins it and
+            does not run. None = a new id.
+        version: version to run; None = the stable one.
+        parameters: parameters for the model.
+        outputs: names of the outputs to return; None = all.
+        priority: queue priority.
+        timeout_ms: how long the request may take, including retries.
+        delay_ms: how long the request waits first; its timeout begins after that.
+        retries: maximum number of retries after a failure of the model, with growing pauses.
         result_ttl_ms: how long the reply is kept.
-        length: tokens of the longest row, if known; saves the router an estimate.
+        length: tokens of the longest row, if known; replaces the router's estimate.
         truncate: `end` cuts rows that are too long, `refuse` answers `too_long`.
-        meta: at most 1 kB of text that comes back with the reply.
+        meta: at most 1 kB of text that is returned with the reply.
         traceparent: W3C trace context.
         accept: encoding of the reply.
     """
@@ -80,10 +80,10 @@ class Options:
     accept: Accept = "application/msgpack"
 
     def with_fields(self, fields: OptionFields) -> "Options":
-        """These options with others laid over them.
+        """These options, with some replaced.
 
         Raises:
-            TypeError: there is no such option; the text names the nearest.
+            TypeError: unknown option; the text names the most similar one.
         """
         if not fields:
             return self
@@ -96,7 +96,7 @@ class Options:
         return changed
 
     def __post_init__(self) -> None:
-        """Hold each option against what the contract allows.
+        """Check each option against the protocol.
 
         Raises:
             CallerError: `bad_request`, naming the option and what it may be.
@@ -197,7 +197,7 @@ def _unknown_option(name: str) -> str:
     hint = f"did you mean {near[0]}? " if near else ""
     if near and near[0].endswith("_ms"):
         hint = f"did you mean {near[0]}, in milliseconds? "
-    return f"a request has no option {name!r}; {hint}There are: {', '.join(_FIELDS)}"
+    return f"a request has no option {name!r}; {hint}Options are: {', '.join(_FIELDS)}"
 
 
 def _encode_parameters(parameters: Mapping[str, Any]) -> bytes:

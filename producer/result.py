@@ -1,4 +1,4 @@
-"""What a caller gets: a handle for a submitted request, a result for an answered one."""
+"""What a caller gets: a handle for a submitted request, a result for its reply."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from .options import WHOLE_MS, require_number
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """A submitted request. Model and id are all that `result`, `poll` and `status` need.
+    """A submitted request. `result`, `poll` and `status` only need its model and id.
 
-    `entry_id` is its place in the ingress stream; where it is None, `status` cannot tell
+    `entry_id` is the id of its ingress entry. If it is None, `status` cannot distinguish
     `submitted` from `unknown`.
     """
 
@@ -26,7 +26,7 @@ class Handle:
 
 
 HandleLike = Handle | tuple[str, str]
-"""A handle, or (model, id) of a request that somebody else submitted."""
+"""A handle, or (model, id) of a request that another program submitted."""
 
 
 def as_handle(handle: HandleLike) -> Handle:
@@ -38,7 +38,7 @@ def as_handle(handle: HandleLike) -> Handle:
     if not isinstance(handle, Handle):
         pair: Any = handle
         if not isinstance(pair, tuple | list) or len(pair) != 2:
-            text = "a request is named by what `submit` returned, or by (model, id)"
+            text = "identify a request by the handle that `submit` returned, or by (model, id)"
             raise RequestError.of(ErrorKind.BAD_REQUEST, text)
         return Handle(*pair)
     if handle.timeout_ms is not None:
@@ -47,7 +47,7 @@ def as_handle(handle: HandleLike) -> Handle:
 
 
 class Result:
-    """An answer. Outputs are decoded when first looked at; arrays are read-only, copy to change."""
+    """A successful reply. Outputs are decoded on first access; arrays are read-only."""
 
     def __init__(self, reply: Reply) -> None:
         self._reply = reply
@@ -63,42 +63,42 @@ class Result:
 
     @property
     def tenant(self) -> str:
-        """For whom it was asked."""
+        """The tenant of the request."""
         return self._reply.tenant
 
     @property
     def model(self) -> str:
-        """The model that answered."""
+        """The model that served it."""
         return self._reply.model
 
     @property
     def version(self) -> str:
-        """The version that answered."""
+        """The version that served it."""
         return self._reply.version
 
     @property
     def meta(self) -> str | None:
-        """What the caller sent along as `meta`."""
+        """The `meta` that the caller sent."""
         return self._reply.meta
 
     @property
     def trace_id(self) -> str | None:
-        """The trace that the caller's `traceparent` named."""
+        """The trace id of the caller's `traceparent`."""
         return self._reply.trace_id
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the fleet noticed, such as truncated rows."""
+        """Warnings, such as truncated rows."""
         return self._reply.warnings
 
     @property
     def usage(self) -> Mapping[str, Any]:
-        """What it cost; `wire.reply.Usage` names the parts."""
+        """Rows, tokens and device time; see `wire.reply.Usage`."""
         return self._reply.usage
 
     @property
     def receipt(self) -> Mapping[str, Any]:
-        """How it was served; `wire.reply.Receipt` names the parts."""
+        """How the request was served; see `wire.reply.Receipt`."""
         return self._reply.receipt
 
     @cached_property
@@ -106,7 +106,7 @@ class Result:
         """Output name → array (first axis = rows in input order), or list of strings or bytes.
 
         Raises:
-            ProtocolError: the fleet sent something that is no tensor.
+            ProtocolError: the fleet sent something that is not a tensor.
         """
         if self._reply.outputs is None:
             return {}
@@ -135,7 +135,7 @@ class Result:
         """
         column = self.output
         if not isinstance(column, list) or len(column) != 1 or not isinstance(column[0], str):
-            raise ValueError("the output is not one text; look at `output`")
+            raise ValueError("the output is not a single text; use `output`")
         return column[0]
 
     def __repr__(self) -> str:

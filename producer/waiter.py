@@ -81,7 +81,9 @@ class Waiter:
         if channel is None or not channel.is_ready:
             return None
         if self._waits >= WAITS_MAX:
-            raise RequestError.of(ErrorKind.BUSY, f"{WAITS_MAX} callers wait in this client")
+            raise RequestError.of(
+                ErrorKind.BUSY, f"this client already has {WAITS_MAX} waiting callers"
+            )
         entry = channel.entries.get(request_id)
         if entry is None:
             entry = channel.entries[request_id] = AwaitedId(channel, request_id)
@@ -109,7 +111,7 @@ class Waiter:
                 await channel.settled.wait()
         except TimeoutError as error:
             if within_s < _CONFIRM_S:
-                raise WaitTimeoutError(_no_answer(request_id)) from error
+                raise WaitTimeoutError(_timed_out(keys, request_id)) from error
             raise UnreachableError("the server did not confirm a subscription") from error
         if channel.failure is not None:
             raise channel.failure
@@ -163,7 +165,9 @@ class Waiter:
             if wait.deadline > now + _SWEEP_EARLY_S:
                 left = min(left, wait.deadline)
                 continue
-            wait.resolve(WaitTimeoutError(_no_answer(wait.entry.request_id)))
+            wait.resolve(
+                WaitTimeoutError(_timed_out(wait.entry.channel.keys, wait.entry.request_id))
+            )
         if left < math.inf:
             self._sweep_later(max(left, now + _SWEEP_S))
 
@@ -303,7 +307,10 @@ class Waiter:
             self._close(entry, ProtocolError(f"the reply to {entry.request_id}: {error}"))
             return
         if (reply.id, reply.tenant) != (entry.request_id, self._tenant):
-            self._close(entry, ProtocolError(f"the reply to {entry.request_id} is somebody else's"))
+            self._close(
+                entry,
+                ProtocolError(f"the reply key of {entry.request_id} holds another request's reply"),
+            )
             return
         self._close(entry, reply)
 
@@ -313,7 +320,9 @@ class Waiter:
         if entry.misses == 1:
             self._ask_soon(entry)
             return
-        text = f"{entry.request_id} finished as {status}; its reply was handed over or has expired"
+        text = (
+            f"{entry.request_id} finished as {status}; its reply was already taken or has expired"
+        )
         self._close(entry, RequestError.of(ErrorKind.UNKNOWN_REQUEST, text))
 
     def _receive(self, name: str, payload: bytes | None) -> None:
@@ -388,8 +397,9 @@ class Waiter:
         self._loop.call_later(_SOON_S, self._ask, entry)
 
 
-def _no_answer(request_id: str) -> str:
-    return f"no answer to {request_id} in time; it goes on"
+def _timed_out(keys: ModelKeys, request_id: str) -> str:
+    command = f"batchfleet result {keys.model} {request_id}"
+    return f"timed out; the request is still open: `{command}` waits for its reply"
 
 
 async def _end(tasks: "list[asyncio.Task[None]]") -> None:

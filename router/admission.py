@@ -83,7 +83,7 @@ def _choose_version(request: Request, situation: Situation) -> VersionRecord:
     if deployment.intake == "refuse":
         raise RequestError.of(
             ErrorKind.UNAVAILABLE,
-            f"intake of {deployment.model} is closed",
+            f"{deployment.model} is paused and refuses new requests",
             retry_after_ms=situation.retry_after_ms,
         )
     version = request.version or deployment.stable

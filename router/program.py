@@ -248,7 +248,7 @@ class RouterProgram:
         for name in set(view.faults) - set(self._view.faults):
             self._events.emit("model.record_unreadable", model=name, reason=view.faults[name])
         for name in set(view.foreign) - set(self._view.foreign):
-            reason = f"{view.foreign[name]} is of a foreign kind"
+            reason = f"{view.foreign[name]} has the wrong type"
             self._events.emit("stream.unusable", model=name, reason=reason)
         for name, model in view.models.items():
             before = self._view.models.get(name)

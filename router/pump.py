@@ -244,11 +244,11 @@ def _stale_among(items: Sequence[AcceptItem], outcomes: Sequence[Accepted]) -> s
 
 
 _INTERNAL = ErrorBody(ErrorKind.INTERNAL, "the router failed on this request", retry_after_ms=1000)
-_TOO_LARGE = ErrorBody(ErrorKind.TOO_LARGE, f"the entry is over {ENTRY_BYTES_MAX} bytes")
+_TOO_LARGE = ErrorBody(ErrorKind.TOO_LARGE, f"the entry has more than {ENTRY_BYTES_MAX} bytes")
 _REFUSALS = {
     Accepted.BUSY: (ErrorKind.BUSY, "the backlog is full"),
     Accepted.LATE: (ErrorKind.DEADLINE_EXCEEDED, "the deadline had passed before it was accepted"),
-    Accepted.CLOCK: (ErrorKind.BAD_REQUEST, "the entry id lies ahead of the server's clock"),
+    Accepted.CLOCK: (ErrorKind.BAD_REQUEST, "the entry id is ahead of the server's clock"),
 }
 
 

@@ -22,9 +22,9 @@ from .view import ModelView
 
 _START = "-"
 _PROMOTE_COUNT = 64
-CANCELLED = ErrorBody(ErrorKind.CANCELLED, "the caller took the request back")
-_GONE = ErrorBody(ErrorKind.UNKNOWN_VERSION, "its version was taken out of service meanwhile")
-_OVERDUE = ErrorBody(ErrorKind.DEADLINE_EXCEEDED, "the deadline passed before an answer was ready")
+CANCELLED = ErrorBody(ErrorKind.CANCELLED, "the caller cancelled the request")
+_GONE = ErrorBody(ErrorKind.UNKNOWN_VERSION, "its version was undeployed in the meantime")
+_OVERDUE = ErrorBody(ErrorKind.DEADLINE_EXCEEDED, "the deadline passed before the reply was ready")
 
 
 def sweep_overdue(executor: Executor, view: ModelView, dropped: Callable[[str, int], None]) -> int:

@@ -162,7 +162,7 @@ def read_model(executor: Executor, keys: ModelKeys, known: ModelView | None = No
     named = (keys.deploy, keys.tenants, keys.workers, keys.due)
     foreign_key = next((key for key, one in zip(named, foreign, strict=True) if one), "")
     if foreign[0] and known is None:
-        return Reading(None, fault=f"{keys.deploy} is of a foreign kind")
+        return Reading(None, fault=f"{keys.deploy} has the wrong type")
     record, tenants, workers, open_requests = (
         fallback if is_foreign else answer
         for answer, fallback, is_foreign in zip(answers, _fallback(known), foreign, strict=True)

@@ -38,7 +38,7 @@ def redis_url_fault(value: str) -> str:
     if not value:
         return ""
     if not _REDIS_URL.fullmatch(value):
-        return "must start with redis://host, rediss://host or unix:///path, %20 for a blank in it"
+        return "must start with redis://host, rediss://host or unix:///path, with %20 for a space"
     try:
         parts = urlsplit(value)
         port = parts.port
@@ -59,7 +59,7 @@ def _options_fault(scheme: str, options: dict[str, str]) -> str:
     if not unknown:
         return ""
     named = ", ".join(ascii(name[:40])[1:-1] for name in unknown[:5])
-    return f"may not set {named}; {', '.join(sorted(known))} are what it may set"
+    return f"may not set {named}; {', '.join(sorted(known))} can be set"
 
 
 def masked_url(url: str) -> str:

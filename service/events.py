@@ -1,6 +1,6 @@
-"""Everything worth telling that can happen in a fleet, as one table.
+"""All events of a fleet, as one table.
 
-Programs emit events; logs and counters listen. `docs/events.md` is drawn from the table. A new
+Programs emit events; logs and counters listen. `docs/events.md` is generated from the table. A new
 event is one row: `area.what_happened`, its level, its meaning, its fields.
 """
 
@@ -25,131 +25,137 @@ class EventRow:
 
 
 EVENTS: dict[str, EventRow] = {
-    "router.started": EventRow(INFO, "A router takes entries from ingress."),
-    "router.stopped": EventRow(INFO, "A router has finished its last entries."),
+    "router.started": EventRow(INFO, "A router has started to read ingress entries."),
+    "router.stopped": EventRow(INFO, "A router has stopped after its last entries."),
     "router.entry_dropped": EventRow(
         WARNING,
-        "Entries that cannot be answered, since they name no request. Told once per kind, "
-        "then counted.",
+        "Entries without a usable id, which cannot be answered. Logged once per kind, then "
+        "counted.",
         ("kind", "count"),
     ),
     "router.entry_failed": EventRow(
         ERROR,
-        "An entry made the router itself fail: a fault of the product. It was answered `internal` "
-        "and passed over. Told once a minute and kind.",
+        "A bug in batchfleet: the router failed on an entry. The entry was answered `internal`; "
+        "the router continues. Logged once a minute per kind.",
         ("model", "kind", "reason"),
     ),
     "router.step_failed": EventRow(
         ERROR,
-        "A step of the router failed for one model (empty: for all), by a fault of the product; "
-        "other steps and models go on, and it is tried again. Told once a minute and kind.",
+        "A bug in batchfleet: a step of the router failed for one model (empty: for all). It is "
+        "tried again; other steps and models continue. Logged once a minute per kind.",
         ("step", "model", "reason"),
     ),
     "model.record_unreadable": EventRow(
-        ERROR, "A deploy record is ill-formed; its model is not served.", ("model", "reason")
+        ERROR, "A deploy record is invalid; its model is not served.", ("model", "reason")
     ),
     "model.deployed": EventRow(
-        INFO, "A new deploy record is in force in this process.", ("model", "version", "epoch")
+        INFO, "This process follows a new deploy record.", ("model", "version", "epoch")
     ),
     "model.mended": EventRow(
         WARNING,
-        "Streams, groups or the tenants of a model were missing on the server and were made anew.",
+        "Streams, groups or the tenants of a model were missing on the server and were restored.",
         ("model", "count"),
     ),
     "model.restored": EventRow(
         ERROR,
-        "The server had lost a model's deploy record; it was put back as a router knew it.",
+        "The server had lost a model's deploy record; a router restored it from memory.",
         ("model",),
     ),
-    "worker.started": EventRow(INFO, "A worker announced itself.", ("worker",)),
-    "worker.stopped": EventRow(INFO, "A worker took its leave.", ("worker", "reason")),
+    "worker.started": EventRow(INFO, "A worker has started.", ("worker",)),
+    "worker.stopped": EventRow(INFO, "A worker has stopped.", ("worker", "reason")),
     "worker.fenced": EventRow(
         ERROR,
-        "A worker found that others buried it; what it held is lost to it, and it starts anew.",
+        "Other workers have declared this worker dead. It drops its requests and starts over.",
         ("worker",),
     ),
     "worker.rejoined": EventRow(
         WARNING,
-        "A foreign hand, or a server that lost its data, took a worker from the living of a model; "
-        "no peer had buried it, and it entered again.",
+        "A worker was missing from a model's set of live workers, although no other worker had "
+        "declared it dead (the server lost data, or somebody removed it). It joined again.",
         ("worker", "model"),
     ),
     "worker.buried": EventRow(
-        WARNING, "A worker's beat stood still for a lease; peers take over.", ("worker", "model")
+        WARNING,
+        "A worker without a heartbeat for one lease was declared dead; others take over.",
+        ("worker", "model"),
     ),
     "worker.took_over": EventRow(
-        INFO, "Entries of a lost worker were taken over here.", ("worker", "model", "count")
+        INFO, "This worker has taken over entries of a dead worker.", ("worker", "model", "count")
     ),
     "worker.forgotten": EventRow(
-        INFO, "Nothing is pending any more for a worker that was lost.", ("worker", "model")
+        INFO,
+        "Nothing is pending any more for a dead worker; its records were removed.",
+        ("worker", "model"),
     ),
     "worker.unreadable_entry": EventRow(
         ERROR,
-        "An entry of a work stream was not written by a router; it is removed. The request that it "
-        "names, if it is an open one, is answered at its deadline.",
+        "An entry of a work stream was not written by a router and was removed. If it names an "
+        "open request, that request is answered at its deadline.",
         ("worker", "reason"),
     ),
-    "device.started": EventRow(INFO, "A device process runs.", ("pid", "device")),
+    "device.started": EventRow(INFO, "A device process has started.", ("pid", "device")),
     "device.lost": EventRow(
         ERROR,
-        "A device process died or was killed. `suspects` counts the requests inside it, which "
-        "run again alone.",
+        "A device process died or was killed. `suspects` counts the requests that were running in "
+        "it; each runs again alone.",
         ("pid", "reason", "suspects"),
     ),
-    "lane.ready": EventRow(INFO, "A version is loaded and warm.", ("model", "version", "load_ms")),
+    "lane.ready": EventRow(INFO, "A version is ready to serve.", ("model", "version", "load_ms")),
     "lane.refused": EventRow(
         ERROR,
-        "A version could not be loaded here. Told once; it is tried again when this very version "
-        "is deployed again.",
+        "A version could not be loaded here. Logged once; it is tried again only when this "
+        "version is deployed again.",
         ("model", "version", "reason"),
     ),
     "lane.stranded": EventRow(
         ERROR,
-        "A version could not be loaded again while the worker held requests of it; it starts over "
-        "as another worker, so that its peers run them.",
+        "A version could not be loaded again while the worker held requests for it. The worker "
+        "starts over under a new name, so that other workers run them.",
         ("model", "version"),
     ),
     "server.lost": EventRow(WARNING, "The Redis server cannot be reached.", ("reason",)),
     "server.back": EventRow(INFO, "The Redis server answers again.", ("gap_ms",)),
     "fault.fired": EventRow(
         WARNING,
-        "A fault point that a test had armed was reached for the `count`-th time, and acts now.",
+        "A fault point that a test had armed was reached for the `count`-th time and acts.",
         ("point", "action", "count"),
     ),
     "server.refused": EventRow(
         ERROR,
-        "The server answers, but refuses what a program needs. Told once a minute and code.",
+        "The server refuses a command that a program needs. Logged once a minute per code.",
         ("code", "reason"),
     ),
     "loop.stalled": EventRow(
         ERROR,
-        "A loop of this program has neither succeeded nor failed for too long.",
+        "A loop of this program has made no progress for too long, without an error.",
         ("loop", "silent_ms"),
     ),
-    "loop.resumed": EventRow(INFO, "A loop that stood still goes on.", ("loop", "gap_ms")),
+    "loop.resumed": EventRow(INFO, "A stalled loop has resumed.", ("loop", "gap_ms")),
     "watchdog.failed": EventRow(
-        ERROR, "The watch over the loops failed; it goes on. Told once a kind.", ("reason",)
+        ERROR,
+        "A bug in batchfleet: the watchdog failed. It continues. Logged once per kind.",
+        ("reason",),
     ),
     "stream.unusable": EventRow(
         ERROR,
-        "A stream or another key of a model is of a foreign kind and is passed over until it is "
-        "removed; others go on.",
+        "A stream or another key of a model has the wrong type. It is skipped until you delete it; "
+        "other models are not affected.",
         ("model", "reason"),
     ),
     "stream.ids_ahead": EventRow(
         ERROR,
-        "An entry's id lies ahead of the server's clock, so that those behind it do as well: "
-        "this tenant's requests are refused until the clock has caught up or the stream is gone.",
+        "An entry's id is ahead of the server's clock, and so are the ids after it. This tenant's "
+        "requests are refused until the clock catches up or you delete the stream.",
         ("model", "tenant", "entry_id"),
     ),
     "program.lost": EventRow(
         ERROR,
-        "A program that `up` started ended by itself; it is started again after `restart_ms`.",
+        "A program that `up` started has exited; it is started again after `restart_ms`.",
         ("program", "pid", "exit_code", "restart_ms"),
     ),
     "request.retried": EventRow(
         INFO,
-        "A request failed and runs again after a pause, as its caller asked.",
+        "A request failed and is retried after `delay_ms`.",
         ("model", "attempt", "delay_ms"),
     ),
     "request.no_worker": EventRow(
@@ -197,8 +203,9 @@ class Events:
 _HEAD = """\
 # Events
 
-Drawn from the table in `service/events.py` by `make docs`; do not edit. Every event is counted
-under its name and logged at its level with exactly the fields named here.
+Generated from the table in `service/events.py` by `make docs`; do not edit. Every event is counted
+under its name and logged at its level with exactly these fields. A *lane* is one version of a model
+on one worker.
 
 | event | level | fields | meaning |
 |---|---|---|---|

@@ -30,21 +30,21 @@ from .events import Events
 VARIABLE = "BATCHFLEET_FAULT_POINTS"
 
 POINTS: Mapping[str, str] = {
-    "router.after_read": "entries were read or claimed, nothing is done with them yet",
-    "router.before_accept": "entries are checked, accept was not called yet",
-    "router.after_accept": "accept has answered",
-    "router.before_sweep": "overdue requests are about to be looked for",
-    "worker.before_beat": "a beat is due",
-    "worker.after_take": "entries were taken and are not held yet",
-    "worker.before_run": "a batch is chosen and not sent to the device process yet",
+    "router.after_read": "entries were read or claimed, and not processed yet",
+    "router.before_accept": "entries are validated, and accept is called next",
+    "router.after_accept": "accept has returned",
+    "router.before_sweep": "a search for overdue requests is next",
+    "worker.before_beat": "a heartbeat is due",
+    "worker.after_take": "entries were fetched, and the worker does not hold them yet",
+    "worker.before_run": "a batch is formed, and not sent to the device process yet",
     "worker.while_running": "a batch was sent to the device process",
-    "worker.before_finish": "answers are there and not written yet",
-    "worker.after_finish": "answers are written and not forgotten yet",
-    "worker.before_park": "a request that runs again later is not put aside yet",
-    "worker.before_bury": "a peer was found dead and is not buried yet",
-    "worker.after_recover": "entries of a lost worker were claimed and are not held yet",
-    "worker.before_retire": "a lost worker is about to be forgotten",
-    "worker.while_draining": "the worker takes no more, and is about to finish what it holds",
+    "worker.before_finish": "results are available, and not written yet",
+    "worker.after_finish": "results are written, and the worker still holds the requests",
+    "worker.before_park": "a request to be retried is not parked yet",
+    "worker.before_bury": "another worker was found dead, and is not declared dead yet",
+    "worker.after_recover": "entries of a dead worker were claimed, and are not held yet",
+    "worker.before_retire": "the records of a dead worker are about to be removed",
+    "worker.while_draining": "the worker fetches nothing more, and finishes what it holds next",
 }
 ACTIONS = ("kill", "stop", "raise", "crash", "delay")
 

@@ -26,5 +26,5 @@ def new_worker_name(hostname: str, pid: int, nonce: str) -> str:
         raise ValueError(f"no worker name can be made of pid {pid} and nonce {nonce!r}")
     name = f"{host}-{pid}-{tail}"
     if not is_name(name):
-        raise ValueError(f"{name!r} is not a name of the contract")
+        raise ValueError(f"{name!r} is not a valid worker name")
     return name

@@ -94,13 +94,25 @@ def die_with_parent(
     Raises:
         OSError: the kernel refused.
     """
-    if _LIBC is None:
-        return
     expected = os.getppid() if parent_pid is None else parent_pid
-    if _LIBC.prctl(_PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0) != 0:
+    set_death_signal(death_signal)
+    end_without_parent(expected)
+
+
+def set_death_signal(number: int) -> None:
+    """Have the kernel send this signal when the parent ends; 0: none (Linux; else nothing).
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    if _LIBC is not None and _LIBC.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-    if os.getppid() != expected:
-        os.kill(os.getpid(), death_signal)
+
+
+def end_without_parent(parent_pid: int) -> None:
+    """End this process where the parent has ended already."""
+    if os.getppid() != parent_pid:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def spawn(

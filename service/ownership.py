@@ -38,7 +38,7 @@ def why_not_ours(paths: Iterable[Path]) -> str:
                 if why:
                     return why
     except OSError as error:
-        return f"{error.filename} cannot be looked at: {error.strerror}"
+        return f"{error.filename} cannot be inspected: {error.strerror}"
     return ""
 
 
@@ -55,7 +55,7 @@ def why_not_ours_within(folder: Path) -> str:
     try:
         while waiting:
             if len(seen) > _FOLDERS_MAX:
-                return f"{folder} has over {_FOLDERS_MAX} folders"
+                return f"{folder} has more than {_FOLDERS_MAX} folders"
             for path in list(waiting.pop().iterdir()):
                 if why := _why_not_ours_alone(path, is_last=True) or _why_not_behind_link(path):
                     return why
@@ -63,7 +63,7 @@ def why_not_ours_within(folder: Path) -> str:
                     seen.add(real)
                     waiting.append(real)
     except OSError as error:
-        return f"{error.filename} cannot be looked at: {error.strerror}"
+        return f"{error.filename} cannot be inspected: {error.strerror}"
     return ""
 
 
@@ -113,9 +113,9 @@ def _why_not_ours_alone(path: Path, is_last: bool) -> str:  # noqa: FBT001 - a p
     if stat.S_ISLNK(found.st_mode) or is_sticky_way or _is_fixed(path, found):
         return ""
     if mode & stat.S_IWOTH:
-        return f"anybody may write to {path} (mode {mode:04o}; chmod o-w)"
+        return f"every user can write to {path} (mode {mode:04o}; chmod o-w)"
     if mode & stat.S_IWGRP and not _is_private(found.st_gid):
-        return f"its group may write to {path} (mode {mode:04o}; chmod g-w)"
+        return f"its group can write to {path} (mode {mode:04o}; chmod g-w)"
     return ""
 
 

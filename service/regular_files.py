@@ -17,7 +17,7 @@ def open_regular(path: Path, *, follow_link: bool = True) -> BufferedReader:
     handle = os.open(path, flags if follow_link else flags | os.O_NOFOLLOW)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return os.fdopen(handle, "rb")
 
 
@@ -39,5 +39,5 @@ def read_at_most(file: BufferedReader, most_bytes: int) -> bytes:
     """
     raw = file.read(most_bytes + 1)
     if len(raw) > most_bytes:
-        raise OSError(errno.EFBIG, f"it has over {most_bytes} bytes")
+        raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes")
     return raw

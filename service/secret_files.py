@@ -24,11 +24,11 @@ def read_secret(path: Path) -> str:
     with open_regular(path) as file:
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         if mode & _OTHERS:
-            why = f"others may read it (mode {mode:04o}; chmod 600)"
+            why = f"other users can read it (mode {mode:04o}; chmod 600)"
             raise PermissionError(errno.EPERM, why, str(path))
         raw = file.read(_BYTES_MAX + 1)
     if len(raw) > _BYTES_MAX:
-        raise OSError(errno.EFBIG, f"it has over {_BYTES_MAX} bytes", str(path))
+        raise OSError(errno.EFBIG, f"it has more than {_BYTES_MAX} bytes", str(path))
     return raw.decode().strip()
 
 

@@ -146,101 +146,120 @@ class Settings:
 
     redis_url: str = _row(
         "",
-        "the Redis server; empty: `up` finds or starts one, all others refuse to start",
+        "URL of the Redis server; if empty, `up` starts a private one and other commands fail",
         rule=redis_url_fault,
         secret=True,
     )
-    namespace: str = _row("bf", "first part of every key; fleets apart on one server", rule=_name)
-    tenant: str = _row("default", "for whom requests are made", "client", "up", rule=_name)
+    namespace: str = _row("bf", "prefix of every key; separates fleets on one server", rule=_name)
+    tenant: str = _row(
+        "default", "tenant (group of callers) that requests belong to", "client", "up", rule=_name
+    )
     store: str = _row(
         "./store",
-        "where the models lie: a folder or an fsspec URL",
+        "model store: a folder or an fsspec URL",
         "consumer",
         "up",
         secret=True,
     )
     shared_store: str = _row(
         "",
-        "a store that others may write to and that is used all the same: its path as in `store`",
+        "path of the store, to use it although other users can write to it",
         "consumer",
         "up",
         rule=_anything,
         secret=True,
     )
     models: str = _row(
-        "*", "which deployed models a worker takes, as 'a,ocr-*'", "consumer", "up", rule=_patterns
+        "*",
+        "names of the deployed models to serve, e.g. 'a,ocr-*'",
+        "consumer",
+        "up",
+        rule=_patterns,
     )
     device: str = _row(
-        "cpu", "where models run: cpu, cpu:0-1 or cuda:0", "consumer", "up", rule=_device
+        "cpu",
+        "device for the models: cpu, cpu:0-1 (cores) or cuda:0",
+        "consumer",
+        "up",
+        rule=_device,
     )
-    threads: int = _row(
-        1, "threads of one model operation on the CPU", "consumer", "up", rule=Range(1, 1024)
-    )
+    threads: int = _row(1, "CPU threads per model operation", "consumer", "up", rule=Range(1, 1024))
     device_processes: int = _row(
         4,
-        "versions of a worker that get a device process of their own, since they ended it, at most",
+        "maximum number of separate processes for versions that crashed the shared one",
         "consumer",
         "up",
         rule=Range(1, 64),
     )
     allow_code: str = _row(
         "",
-        "whose code out of the store a worker runs: none, own (local files that nobody else may "
-        "write), digest:<sha256>,…, dist:<name>,… (all of an installed distribution), or any; "
-        "empty: own under `up`, none elsewhere",
+        "code that a worker may run: none, own (local files that no other user can write to), "
+        "digest:<sha256>,…, dist:<name>,… (all of an installed distribution), or any; if empty, "
+        "own for `up` and none for `consumer`",
         "consumer",
         "up",
         rule=code_terms_fault,
     )
     allow_environments: str = _row(
         "",
-        "Python environments that a worker runs: none, built (by `models environment build` in its "
-        "cache), or paths of virtual environments; empty: built",
+        "Python environments that a worker may run: none, built (by `models environment build`), "
+        "or paths of virtual environments; if empty, built",
         "consumer",
         "up",
         rule=environment_terms_fault,
     )
     device_environment: str = _row(
         "",
-        "variables that models may see besides the harmless ones, as 'AWS_*,MY_KEY'",
+        "extra environment variables that models can see, e.g. 'AWS_*,MY_KEY'",
         "consumer",
         "up",
         rule=variables_fault,
     )
     cache: str = _row(
         "",
-        "folder for files of remote stores and for environments; empty: ~/.cache/batchfleet",
+        "folder for copies of remote stores and for environments; if empty, ~/.cache/batchfleet",
         "consumer",
         "up",
         rule=_anything,
     )
     lease_ms: int = _row(
-        3000, "a worker silent for this long is buried", "consumer", "up", rule=_duration
+        3000,
+        "a worker without a heartbeat for this long is declared dead",
+        "consumer",
+        "up",
+        rule=_duration,
     )
-    beat_ms: int = _row(1000, "how often a worker beats", "consumer", "up", rule=_duration)
+    beat_ms: int = _row(1000, "heartbeat interval of a worker", "consumer", "up", rule=_duration)
     refresh_ms: int = _row(
-        1000, "how often deploy records are read", "router", "consumer", "up", rule=_duration
+        1000,
+        "interval at which routers and workers check for deployments and limits",
+        "router",
+        "consumer",
+        "up",
+        rule=_duration,
     )
     grace_ms: int = _row(
-        20_000, "how long stopping may take", "router", "consumer", "up", rule=_duration
+        20_000, "maximum time for a clean stop", "router", "consumer", "up", rule=_duration
     )
     recover_ms: int = _row(
         1000,
-        "how often a worker looks for what others lost, at least",
+        "maximum interval between checks for dead workers",
         "consumer",
         "up",
         rule=_duration,
     )
     no_worker_ms: int = _row(
         10_000,
-        "requests of a version that no worker has or loads for this long are answered no_worker",
+        "fail requests whose version no worker has ready or loading for this long",
         "router",
         "up",
         rule=_duration,
     )
-    workers: int = _row(1, "how many workers `up` starts", "up", rule=Range(0, 256))
-    log_level: str = _row("info", "least level that is logged", rule=_one_of(*LOG_LEVELS))
-    log_format: str = _row("console", "how logs look on stderr", rule=_one_of(*LOG_FORMATS))
+    workers: int = _row(1, "number of workers that `up` starts", "up", rule=Range(0, 256))
+    log_level: str = _row(
+        "info", "minimum log level: debug, info, warning or error", rule=_one_of(*LOG_LEVELS)
+    )
+    log_format: str = _row("console", "log format: console or json", rule=_one_of(*LOG_FORMATS))
 
     @property
     def shares_store(self) -> bool:
@@ -256,7 +275,7 @@ class Settings:
         """
         if not self.redis_url:
             raise SettingsError(
-                "no Redis server is named: set BATCHFLEET_REDIS_URL or --redis-url, "
+                "no Redis server is set: use BATCHFLEET_REDIS_URL or --redis-url, "
                 "or start a fleet with `batchfleet up`"
             )
         return self.redis_url
@@ -314,7 +333,7 @@ def load_settings(
     if not complaints.get("lease_ms") and not complaints.get("beat_ms"):
         faults += _contradictions(settings)
     if faults:
-        raise SettingsError("the settings cannot be used:\n" + "\n".join(f"- {f}" for f in faults))
+        raise SettingsError("invalid settings:\n" + "\n".join(f"- {f}" for f in faults))
     origins = {name: given[name].origin if name in given else "default" for name in SETTING_ROWS}
     return settings, origins
 
@@ -354,7 +373,9 @@ def _from_file(path: Path | None, faults: list[str]) -> dict[str, _Given]:
     found = {name: _Given(given[name][1], origin) for name in SETTING_ROWS if name in given}
     secrets = [name for name in found if SETTING_ROWS[name].holds_password(table.get(name))]
     if secrets and not is_private(path):
-        faults.append(f"{origin}: {secrets[0]} holds a password and others may read it; chmod 600")
+        faults.append(
+            f"{origin}: {secrets[0]} contains a password and other users can read it; chmod 600"
+        )
     return found
 
 
@@ -368,14 +389,14 @@ def _with_secret_files(
         if name is None or path == "":
             continue
         if name in given:
-            faults.append(f"{place} and {name} are both given; give one of the two")
+            faults.append(f"{place} and {name} are both set; set only one of them")
             continue
         try:
             found[name] = (place, read_secret(Path(path)))
         except OSError as error:
             faults.append(f"{place} is {shown_value(str(path))}: {error.strerror}")
         except (TypeError, ValueError):
-            faults.append(f"{place} names no file with a text in UTF-8")
+            faults.append(f"{place} is not a readable UTF-8 file")
     return found
 
 
@@ -437,6 +458,6 @@ def _contradictions(settings: Settings) -> list[str]:
     if settings.beat_ms * 2 > settings.lease_ms:
         return [
             f"beat_ms is {settings.beat_ms} and lease_ms {settings.lease_ms}; "
-            "a lease must last at least two beats, or a live worker is buried"
+            "lease_ms must be at least 2 × beat_ms, or live workers are declared dead"
         ]
     return []

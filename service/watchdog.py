@@ -4,10 +4,8 @@ A loop that neither succeeds nor fails is worse than one that fails: it looks we
 """
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from types import TracebackType
 from typing import Self
 
 from ..wire.errors import Remedy, ServerError
@@ -93,21 +91,10 @@ class Loop:
         """There is news: the next try is due now."""
         self._has_turn = True
 
-    def pause(self, wait: Callable[[float], bool]) -> None:
-        """Wait until the next try is due; `wait` waits so many seconds and tells whether to end."""
-        while (delay_s := self.delay_s()) > 0:
-            if wait(delay_s):
-                return
-
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()
 
     def end(self) -> None:

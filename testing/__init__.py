@@ -7,7 +7,7 @@
             assert client.infer("Shout", "hello").output == ["HELLO"]
 
 Router, worker and client are the real ones, on threads; the server is its in-memory twin
-(`broker/memory/`). No Redis, no child process, no network.
+(`twin/`). No Redis, no child process, no network.
 """
 
 from .serving import ModelRefusedError, serve

@@ -12,8 +12,6 @@ from typing import Any
 import orjson
 
 from ..broker import fleet
-from ..broker.memory.executors import MemoryBroker
-from ..broker.memory.server import MemoryServer
 from ..consumer.device.loading import VersionFiles
 from ..consumer.program import ConsumerProgram
 from ..consumer.worker.context import Devices
@@ -33,6 +31,8 @@ from ..wire.keys import DEFAULT_NAMESPACE, DEFAULT_TENANT, ModelKeys
 from ..wire.names import require_name
 from ..wire.reading import ratio
 from .device_thread import DeviceThread
+from .twin.executors import MemoryBroker
+from .twin.server import MemoryServer
 
 VERSION = "1"
 # How long a model may sit at a breakpoint before its caller is told that it took too long.
@@ -49,7 +49,7 @@ Run = Callable[[StopSignal, Callable[[dict[str, object]], None]], int]
 
 
 class ModelRefusedError(BatchfleetError):
-    """The model could not be loaded or warmed up; the trace of its error is in the log."""
+    """The model could not be loaded or warmed up; the traceback is in the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,30 +82,30 @@ def serve(
     folder: Path | None = None,
     **limits: Any,
 ) -> Iterator[Client]:
-    """A client of a fleet of one worker that serves this class, inside this process.
+    """Serve a class in this process; yields a client of a fleet with one worker.
 
-    Breakpoints in the model stop where they stand: it runs in threads of this process. What the
-    model raises is logged with its trace, on stderr unless the program has set structlog up; the
-    caller gets code and message, as from any fleet.
+    The model runs in threads of this process, so breakpoints work. Exceptions of the model are
+    logged with their traceback, on stderr unless the program has configured structlog. The caller
+    gets code and message, as from any fleet.
 
     Args:
-        model_class: the class; `signature`, `limits` and `bytes_per_token` in it count.
-        name: what clients call the model; None = the name of the class.
-        signature: instead of the class's own; inputs are checked against it.
+        model_class: the class; its `signature`, `limits` and `bytes_per_token` are used.
+        name: name of the model for clients; None = the name of the class.
+        signature: overrides that of the class; inputs are checked against it.
         parameters: `LoadContext.parameters`.
-        folder: `LoadContext.folder`, the model's files; None = an empty one.
-        limits: of the version, such as `max_batch_size=4`. Time limits are ten minutes each
-            unless they are given, so that there is time to look around at a breakpoint. Whoever
-            gives one of `preprocess_ms`, `predict_ms` and `postprocess_ms` (here or in the class)
-            gets the longest one given for the others too: a row that finds the device idle is
-            preprocessed and predicted in one go, under the sum of both.
+        folder: `LoadContext.folder`, the model's files; None = an empty folder.
+        limits: limits of the version, such as `max_batch_size=4`. Time limits default to ten
+            minutes each, so there is time to look around at a breakpoint. If some of
+            `preprocess_ms`, `predict_ms` and `postprocess_ms` are set (here or in the class), the
+            others default to the largest one set. A row that finds the device idle is preprocessed
+            and predicted in one step, with the sum of both limits.
 
     Raises:
-        ModelRefusedError: it could not be loaded.
-        SettingsError: there is no such limit, or its value is out of range; or signature or
-            parameters are ill-formed.
-        CallerError: `bad_request` where the name is not a name.
-        TypeError: it is no class of a model, but an instance, say.
+        ModelRefusedError: the model could not be loaded.
+        SettingsError: unknown limit, or a value out of its range; or an invalid signature or
+            parameters.
+        CallerError: `bad_request`: `name` is not a valid name.
+        TypeError: `model_class` is not a class derived from `Model`.
     """
     configure_logs_if_unset()
     _require_model(model_class)
@@ -246,7 +246,7 @@ class _SmallFleet:
             if self._failure is not None:
                 raise self._failure
             if "reason" in state:
-                raise ModelRefusedError(f"{state['reason']}; its trace is in the log")
+                raise ModelRefusedError(f"{state['reason']}; its traceback is in the log")
             if self._clock.monotonic_ms() > give_up_ms:
                 raise ModelRefusedError(f"{keys.model} was not loaded in time")
             self._over.wait(_LOOK_S)

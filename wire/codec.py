@@ -176,7 +176,7 @@ def _shallow(value: Any) -> Any:
 def _object_without_repeats(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
     body = dict(pairs)
     if len(body) != len(pairs):
-        raise ValueError("a key stands twice in one map")
+        raise ValueError("a map repeats a key")
     for key in body:
         if type(key) is not str:
             raise ValueError("a key is not a string")
@@ -184,7 +184,7 @@ def _object_without_repeats(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
 
 
 def _refuse_extension(code: int, _data: bytes) -> NoReturn:
-    raise ValueError(f"extension type {code} is not part of the contract")
+    raise ValueError(f"extension type {code} is not allowed")
 
 
 def _refuse_long_integers(container: Any) -> None:

@@ -78,6 +78,6 @@ def _end_of_numbers(raw: bytes, at: int) -> int:
 
 def _check(lists: int, texts: int) -> None:
     if lists > LISTS_MAX:
-        raise ValueError(f"over {LISTS_MAX} lists and maps")
+        raise ValueError(f"more than {LISTS_MAX} lists and maps")
     if texts > TEXTS_MAX:
-        raise ValueError(f"over {TEXTS_MAX} texts and nulls")
+        raise ValueError(f"more than {TEXTS_MAX} texts and nulls")

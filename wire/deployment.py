@@ -40,18 +40,22 @@ class LimitRow:
 
 
 LIMIT_ROWS: dict[str, LimitRow] = {
-    "max_batch_size": LimitRow("rows in one batch", 1, 4096),
-    "max_batch_tokens": LimitRow("longest row × rows in one batch", 1, 10_000_000),
-    "max_batch_ms": LimitRow("estimated run time of one batch", 1, 600_000),
-    "max_padding": LimitRow("padded ÷ real tokens of one batch", 1, 1000),
-    "max_batch_delay_ms": LimitRow("how long an idle device may wait for company", 0, 1000),
-    "max_attempts": LimitRow("runs that may end a process before a request is given up", 1, 100),
-    "age_cap_ms": LimitRow("a row that waited this long goes first", 1, 600_000),
-    "backlog": LimitRow("open requests; above it new ones are answered busy", 1, 10_000_000),
-    "max_request_bytes": LimitRow("bytes of one inputs field", 1, ceiling.INPUTS_BYTES_MAX),
-    "max_rows_per_request": LimitRow("rows of one request", 1, ceiling.ROWS_MAX),
-    "max_length": LimitRow("tokens of one row; 0 = no limit", 0, 10_000_000),
-    "timeout_ms": LimitRow("time-out of a request that names none", 1, ceiling.TIMEOUT_MS_MAX),
+    "max_batch_size": LimitRow("maximum rows in one batch", 1, 4096),
+    "max_batch_tokens": LimitRow("maximum of longest row × rows in one batch", 1, 10_000_000),
+    "max_batch_ms": LimitRow("maximum estimated run time of one batch", 1, 600_000),
+    "max_padding": LimitRow("maximum ratio of padded to real tokens in one batch", 1, 1000),
+    "max_batch_delay_ms": LimitRow("how long an idle device may wait for more rows", 0, 1000),
+    "max_attempts": LimitRow(
+        "attempts that may end in a lost process before a request fails", 1, 100
+    ),
+    "age_cap_ms": LimitRow("a row that has waited this long is run first", 1, 600_000),
+    "backlog": LimitRow("maximum open requests; more are answered busy", 1, 10_000_000),
+    "max_request_bytes": LimitRow(
+        "maximum bytes of the inputs of one request", 1, ceiling.INPUTS_BYTES_MAX
+    ),
+    "max_rows_per_request": LimitRow("maximum rows of one request", 1, ceiling.ROWS_MAX),
+    "max_length": LimitRow("maximum tokens of one row; 0 = no limit", 0, 10_000_000),
+    "timeout_ms": LimitRow("default timeout of a request", 1, ceiling.TIMEOUT_MS_MAX),
     "result_ttl_ms": LimitRow("how long a reply is kept", 1000, ceiling.RESULT_TTL_MS_MAX),
     "load_ms": LimitRow("time limit of loading and warming up the version", 1000, 7_200_000),
     "preprocess_ms": LimitRow("time limit of preprocessing one request", 1, 600_000),
@@ -114,7 +118,7 @@ def check_limit(name: str, value: Any) -> Any:
     row = LIMIT_ROWS.get(name)
     if row is None:
         known = ", ".join(sorted([*LIMIT_ROWS, "buckets", "input_prefixes", "truncate"]))
-        raise SettingsError(f"there is no limit named {shown(name)}; there are: {known}")
+        raise SettingsError(f"unknown limit {shown(name)}; the limits are: {known}")
     limits = row.range_of(whole=isinstance(getattr(_DEFAULTS, name), int))
     if limits.whole and isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -404,7 +408,7 @@ class Deployment:
         }
         stable = raw["stable"].decode(errors="replace")
         if any(name != record.version for name, record in versions.items()):
-            raise SettingsError(f"{model}: a version's record bears another version's name")
+            raise SettingsError(f"{model}: the record of a version has the name of another version")
         if stable not in versions:
             raise SettingsError(f"{model}: stable is {shown(stable)}, which has no record")
         return Deployment(

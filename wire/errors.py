@@ -1,18 +1,18 @@
 """One error tree and one table of codes.
 
     BatchfleetError
-    ├── RequestError              what a reply can carry; has an `ErrorKind`
-    │   ├── CallerError    1xx    the request is at fault; sending it again does not help
-    │   ├── FleetError     2xx    the fleet could not serve it; mostly worth another try
-    │   └── ModelError     3xx    the model failed on it
-    ├── SettingsError             a process was configured wrongly; it does not start
-    ├── StoreError                a model folder is missing, changed or not as its manifest says
+    ├── RequestError              an error reply; has an `ErrorKind`
+    │   ├── CallerError    1xx    the request is invalid; sending it again does not help
+    │   ├── FleetError     2xx    the fleet could not serve it; a retry often helps
+    │   └── ModelError     3xx    the model failed
+    ├── SettingsError             a process is misconfigured and does not start
+    ├── StoreError                a version in the store is missing, changed or invalid
     │   ├── EnvironmentMissingError   a version's Python environment is not on this machine
-    │   └── VersionRefusedError   a version's own code or files keep it from being loaded
-    ├── ProtocolError             a peer (device process, server) spoke out of turn
-    └── ServerError               the Redis server refused or could not be reached
+    │   └── VersionRefusedError   a version cannot be loaded because of its code or files
+    ├── ProtocolError             a peer (device process, server) violated its protocol
+    └── ServerError               the Redis server refused a command or could not be reached
 
-The numbers are stable: programs decide by `code` or `name`, never by the text of a message.
+The numbers are stable. Programs should use `code` or `name`, never the text of a message.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from .texts import safe_text
 
 
 class Source(Enum):
-    """Whose fault an error is."""
+    """What caused an error."""
 
     CALLER = "caller"
     MODEL = "model"
@@ -93,12 +93,12 @@ class ErrorKind(Enum):
 
     @property
     def http_status(self) -> int:
-        """The status an HTTP front answers with."""
+        """The HTTP status of the error."""
         return self.value.http_status
 
     @property
     def source(self) -> Source:
-        """Whose fault it is."""
+        """What caused it."""
         return self.value.source
 
     @property
@@ -112,10 +112,9 @@ _PLAINEST = {1: ErrorKind.BAD_REQUEST, 3: ErrorKind.MODEL_ERROR}
 
 
 class BatchfleetError(Exception):
-    """Root of every error that batchfleet raises on purpose. Not raised itself.
+    """Base class of all errors of batchfleet. Not raised itself.
 
-    Each of them can be pickled and copied, with all that it says, whatever its class takes to be
-    made: errors cross processes in pools and task queues.
+    All of them can be pickled and copied, so they can cross processes in pools and task queues.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -128,11 +127,11 @@ def _rebuild(kind: type[BatchfleetError], arguments: tuple[Any, ...]) -> Batchfl
 
 
 class SettingsError(BatchfleetError):
-    """A process was given settings that it cannot run with; the text lists every fault."""
+    """The settings of a process are invalid; the text lists every fault."""
 
 
 class StoreError(BatchfleetError):
-    """A model version is missing, incomplete, changed, or not what its manifest says."""
+    """A model version is missing, incomplete, changed, or differs from its manifest."""
 
 
 class EnvironmentMissingError(StoreError):
@@ -150,15 +149,15 @@ class ProtocolError(BatchfleetError):
 class Remedy(Enum):
     """What a program does about an error of the server; `broker/errors.py` has the table."""
 
-    WAIT = "the whole server is away: back off, then ask again by id"
-    KEEP = "it takes no writes: keep what is finished, refuse what is new, back off, and tell"
-    RECREATE = "make the stream and its group anew, from the first entry; back off, and tell"
-    SET_ASIDE = "pass this key over and keep the others going; tell once, and look again later"
+    WAIT = "wait and back off, then ask again by id"
+    KEEP = "keep finished replies, refuse new requests, back off, log it"
+    RECREATE = "create the stream and its group again, from the first entry; back off, log it"
+    SET_ASIDE = "skip this key and continue with the others; log it once, check again later"
     LOAD = "load the script and run the command again"
-    REREAD = "read the deploy record again, then do it by the new one"
-    START_OVER = "start over under another name"
-    STOP = "end the program with a message and an exit code: trying again does not help"
-    REPORT = "tell, back off and try again: nobody foresaw it"
+    REREAD = "read the deploy record again, then repeat the command with the new one"
+    START_OVER = "start over under a new name"
+    STOP = "exit with a message and an exit code, because a retry does not help"
+    REPORT = "log it, back off and try again"
 
 
 class ServerError(BatchfleetError):

@@ -78,7 +78,7 @@ def encode_inputs(inputs: Any, content_type: str = MSGPACK) -> tuple[Any, int]:
 
 def _encode_columns(columns: Mapping[str, Given], content_type: str) -> tuple[Any, int]:
     if not columns:
-        raise _bad("inputs hold no tensor")
+        raise _bad("inputs contain no tensor")
     body = [_encode(name, column, content_type) for name, column in columns.items()]
     return body, count_rows(columns)
 
@@ -182,15 +182,15 @@ def _to_array(name: str, item: Any) -> Array:
         array: Array = np.asanyarray(item)
     except Exception as error:  # foreign code may raise anything
         raise _bad(
-            f"tensor {name!r}: {_kind(item)} is no array of numbers: {shown_value(error)}; pass "
-            "one of numpy (of a tensor of torch: `.detach().float().cpu().numpy()`)"
+            f"tensor {name!r}: {_kind(item)} is not an array of numbers: {shown_value(error)}; "
+            "pass a NumPy array (for a PyTorch tensor: `.detach().float().cpu().numpy()`)"
         ) from error
     _check_plain(name, array)
     if array.dtype.kind not in _TEXT_KINDS:
         try:
             datatype_of(array.dtype)
         except ValueError as error:
-            remedy = "convert it, as by `.astype('float32')` or `.tolist()`"
+            remedy = "convert it, e.g. with `.astype('float32')` or `.tolist()`"
             raise _bad(f"tensor {name!r}: {error}; {remedy}") from error
     return array
 

@@ -47,7 +47,8 @@ def require_allowed(url: str, prefixes: Sequence[str]) -> None:
     """
     if _hides_its_path(url) or not any(url.startswith(prefix) for prefix in prefixes):
         raise RequestError.of(
-            ErrorKind.FORBIDDEN_REFERENCE, "inputs_at is under no prefix that this model allows"
+            ErrorKind.FORBIDDEN_REFERENCE,
+            "inputs_at is not under a URL prefix that this model allows",
         )
 
 

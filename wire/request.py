@@ -160,19 +160,19 @@ def _read_output_names(raw: bytes) -> str:
     text = _text(raw)
     names = text.split(",")
     if len(names) > limits.OUTPUT_NAMES_MAX or not all(is_name(name) for name in names):
-        raise _bad("outputs must be names of outputs with commas between them")
+        raise _bad("outputs must be names of outputs, separated by commas")
     return text
 
 
 def _read_parameters(raw: bytes) -> bytes:
     if len(raw) > limits.PARAMETERS_BYTES_MAX:
-        raise _bad(f"parameters are over {limits.PARAMETERS_BYTES_MAX} bytes")
+        raise _bad(f"parameters have more than {limits.PARAMETERS_BYTES_MAX} bytes")
     return raw
 
 
 def _read_meta(raw: bytes) -> str:
     if len(raw) > limits.META_BYTES_MAX:
-        raise _bad(f"meta is over {limits.META_BYTES_MAX} bytes")
+        raise _bad(f"meta has more than {limits.META_BYTES_MAX} bytes")
     return _text(raw)
 
 
@@ -183,7 +183,7 @@ def _read_traceparent(raw: bytes) -> str | None:
 
 
 def _refuse_cancel(_: bytes) -> None:
-    raise _bad("cancel must be 1 and stand beside an id alone")
+    raise _bad("cancel must be 1, and id the only other field")
 
 
 _READ: dict[str, Callable[[bytes], Any]] = {
@@ -289,7 +289,7 @@ def parse_request(flat: Sequence[bytes], max_request_bytes: int) -> Request:
             field, read = known
             values[field] = read(raw)
         elif name in _RESERVED:
-            raise _bad(f"field {_RESERVED[name]} is reserved and not served yet")
+            raise _bad(f"field {_RESERVED[name]} is reserved and not available yet")
         else:
             unknown.append(name)
     return _assemble(values, unknown, max_request_bytes)
@@ -305,7 +305,7 @@ def _assemble(values: dict[str, Any], unknown: list[bytes], max_request_bytes: i
         raise _bad("field id is missing")
     is_elsewhere = "inputs_at" in values
     if is_elsewhere and "inputs" in values:
-        raise _bad("inputs and inputs_at exclude each other")
+        raise _bad("give either inputs or inputs_at")
     if not values.get("inputs") and not is_elsewhere:
         raise _bad("field inputs is missing or empty")
     size = values.get("inputs_bytes", 0) if is_elsewhere else len(values["inputs"])

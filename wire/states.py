@@ -58,21 +58,21 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
 
 
 MEANINGS: dict[State | Event, str] = {
-    State.UNKNOWN: "nobody has heard of the id, or it was forgotten: its tombstone has expired",
-    State.SUBMITTED: "an entry in an ingress stream, unseen by any router; nothing is promised",
-    State.REFUSED: "an error reply of short life and no tombstone; the id may be used again",
+    State.UNKNOWN: "the id was never used, or its tombstone has expired",
+    State.SUBMITTED: "an entry in an ingress stream that no router has read; no guarantee yet",
+    State.REFUSED: "has a short-lived error reply and no tombstone; the id may be used again",
     State.ACCEPTED: "open: a member of `due`; exactly one terminal item will follow",
-    State.OK: "answered; the reply holds outputs",
-    State.ERROR: "answered; the reply holds an error",
-    State.DEADLINE_EXCEEDED: "answered; no worker was done in time",
-    State.CANCELLED: "answered; the caller took it back",
+    State.OK: "answered; the reply contains outputs",
+    State.ERROR: "answered; the reply contains an error",
+    State.DEADLINE_EXCEEDED: "answered; no worker finished in time",
+    State.CANCELLED: "answered; the caller cancelled it",
     Event.ADD: "a caller adds an entry",
     Event.ACCEPT: "a router's `accept` opens the request",
     Event.REFUSE: "a router's `accept` writes a refusal",
-    Event.REPEAT: "`accept` meets another entry with the id: it joins, nothing changes",
+    Event.REPEAT: "`accept` reads another entry with the id: it joins, nothing changes",
     Event.ANSWER: "`finish` by the worker that holds the entry, with outputs",
     Event.FAIL: "`finish` with an error of caller, model or fleet",
-    Event.EXPIRE: "`finish` by whoever sweeps `due`",
+    Event.EXPIRE: "`finish` by the router that checks `due` for passed deadlines",
     Event.CANCEL: "`finish` on a caller's behalf",
 }
 
@@ -105,8 +105,8 @@ def states_markdown() -> str:
     lines = [
         "# States of a request",
         "",
-        "Drawn from `wire/states.py` by `states_markdown()`; edit that, not this. What the states",
-        "promise is in [protocol.md](protocol.md).",
+        "Generated from `wire/states.py` by `make docs`; do not edit. What each state guarantees",
+        "is in [protocol.md](protocol.md).",
         "",
         "```mermaid",
         "stateDiagram-v2",

@@ -134,7 +134,7 @@ def _declared_datatype(name: str, signature: Signature | None) -> str | None:
 def _datatype_of_list(name: str, data: Any) -> str:
     """The datatype of a tensor that names none, and whose name no signature has."""
     if not isinstance(data, list):
-        raise _bad(f"tensor {name!r} lacks datatype; only that of a list can be told without")
+        raise _bad(f"tensor {name!r} has no datatype; only a list can do without")
     kinds: set[type] = set()
     rest = [data]
     while rest:
@@ -158,7 +158,7 @@ def _check_shape(name: str, shape: Any) -> tuple[int, ...]:
             raise _bad(f"tensor {name!r}: shape must be 1 to 8 whole numbers")
     if max(shape) > ELEMENTS_MAX or prod(shape) > ELEMENTS_MAX:
         raise RequestError.of(
-            ErrorKind.TOO_LARGE, f"tensor {name!r} has over {ELEMENTS_MAX} elements"
+            ErrorKind.TOO_LARGE, f"tensor {name!r} has more than {ELEMENTS_MAX} elements"
         )
     if shape[0] == 0:
         raise _bad(f"tensor {name!r} has no rows")
@@ -204,7 +204,7 @@ def _from_list(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], data: An
 # The words of the contract, which are of no language.
 _WORDS: dict[type, str] = {
     type(None): "null",
-    bool: "a truth value",
+    bool: "a boolean",
     int: "a whole number",
     float: "a fraction",
     str: "a string",

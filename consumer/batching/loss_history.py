@@ -104,7 +104,7 @@ class LossHistory:
             self._note(self._load_ends_ms.setdefault(environment, []), loss.at_ms)
         lane.losses += 1
         if (lane is sole and not known.is_proven) or lane.losses >= _LOAD_TRIES:
-            lane.refusal = f"while it was loaded, it ended the device process: {loss.reason}"
+            lane.refusal = f"it ended the device process while loading: {loss.reason}"
             known.refused, known.refusal = lane.record, lane.refusal
         return True
 

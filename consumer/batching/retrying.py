@@ -2,6 +2,7 @@
 
 from random import Random
 
+from ...service.back_off import BackOff
 from ...wire.errors import ErrorKind, kind_of
 from .state import EndedRequest
 
@@ -15,8 +16,7 @@ _RETRIED = frozenset(
     }
 )
 _GIVEN_UP = frozenset({ErrorKind.POISON, ErrorKind.ATTEMPTS_EXHAUSTED})
-_FIRST_MS = 500
-_LONGEST_MS = 60_000
+_BACK_OFF = BackOff(first_s=0.5, longest_s=60.0)
 
 
 def retry_delay_ms(ended: EndedRequest, now_ms: float, chance: Random) -> int | None:
@@ -29,8 +29,7 @@ def retry_delay_ms(ended: EndedRequest, now_ms: float, chance: Random) -> int | 
     entry = held.entry
     if failure is None or entry.retries <= 0 or kind_of(failure.code) not in _RETRIED:
         return None
-    pause_ms = min(_LONGEST_MS, _FIRST_MS * 2 ** min(entry.attempt - 1, 16))
-    delay_ms = round(pause_ms * chance.uniform(0.8, 1.2))
+    delay_ms = round(1000 * _BACK_OFF.full_s(entry.attempt) * chance.uniform(0.8, 1.2))
     return delay_ms if now_ms + delay_ms < held.deadline_ms else None
 
 

@@ -154,7 +154,7 @@ class Lane:
 
     def weight_of(self, held: HeldRequest) -> int:
         """Rows that a request counts for against room."""
-        return min(held.rows, weight_max(self.record)) if held.rows > 1 else held.rows
+        return min(held.rows, weight_max(self.record))
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,7 +169,7 @@ def _stack(name: str, values: list[Any], dtype: np.dtype[Any] | None) -> np.ndar
     # Asked where a model has brought it in: to import it takes longer than a batch.
     masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())
     if any(isinstance(value, masked) for value in values):
-        raise _bad_output(f"output {name!r} is a masked array; fill it, a mask is not sent")
+        raise _bad_output(f"output {name!r} is a masked array; fill it, because masks are not sent")
     if all(isinstance(value, _NUMBER) and not isinstance(value, _ARRAY) for value in values):
         # A plain number has no width of its own: it takes the declared one.
         return _plain_numbers(name, values, dtype)
@@ -205,12 +205,14 @@ def _plain_numbers(
 ) -> np.ndarray[Any, Any]:
     truths = sum(isinstance(value, bool) for value in values)
     if 0 < truths < len(values):
-        raise _bad_output(f"output {name!r} is a truth value in some rows only")
+        raise _bad_output(f"output {name!r} is a boolean in some rows only")
     column = np.asarray(_numbers(name, values, dtype))
     if dtype is None and column.dtype.kind == "f":
         for at, value in enumerate(values):
             if isinstance(value, int) and value != float(value):
-                raise _bad_output(f"output {name!r} is a whole number that no FP64 holds", at)
+                raise _bad_output(
+                    f"output {name!r} is a whole number that FP64 cannot represent", at
+                )
     return column
 
 
@@ -227,7 +229,7 @@ def _numbers(
         )
     array = _array(name, value, None)
     if array.dtype.kind not in "biuf":
-        raise _bad_output(f"output {name!r} is a list of something else than numbers")
+        raise _bad_output(f"output {name!r} is a list of something other than numbers")
     whole_for_float = dtype is not None and dtype.kind == "f" and array.dtype.kind in "iu"
     if dtype is None or not (whole_for_float or array.dtype.kind == dtype.kind):
         return array

@@ -212,9 +212,9 @@ _NO_INPUT = (
     "reads standard input, which is no terminal here; "
     "use it with `batchfleet dev`, `batchfleet models try` or batchfleet.testing.serve"
 )
-_NO_COMMANDS = f"the debugger got no commands: breakpoint() {_NO_INPUT}"
+_NO_COMMANDS = f"the debugger received no commands: breakpoint() {_NO_INPUT}"
 _SIGNALS = (
-    " (a model's code does not run on the main thread, and the worker answers signals: "
+    " (a model's code does not run on the main thread, and the worker handles signals: "
     'leave them alone, see docs/models.md, "Signals")'
 )
 

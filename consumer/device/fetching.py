@@ -52,13 +52,13 @@ class Fetcher:
         """
         require_allowed(url, limits.input_prefixes)
         if not self._left.acquire(blocking=False):
-            raise _missing("too many places of inputs_at do not answer")
+            raise _missing("too many servers of inputs_at do not respond")
         allowed_ms = min(_FETCH_MS_MAX, limits.preprocess_ms / 2)
         reader = _Reader(limits.max_request_bytes, self._clock, allowed_ms)
         read = _HttpRead(url, reader) if _is_http(url) else _FileRead(url, reader)
         inputs = _Attempt(read, self._left.release).result(allowed_ms / 1000)
         if not inputs:
-            raise _missing("nothing lies at inputs_at")
+            raise _missing("there is nothing at inputs_at")
         return inputs
 
 
@@ -114,7 +114,9 @@ class _Reader:
             size += len(chunk)
             chunks.append(chunk)
             if size > self._most:
-                raise RequestError.of(ErrorKind.TOO_LARGE, f"inputs are over {self._most} bytes")
+                raise RequestError.of(
+                    ErrorKind.TOO_LARGE, f"inputs have more than {self._most} bytes"
+                )
             if self._clock.monotonic_ms() > self._deadline_ms:
                 raise _missing("reading inputs_at took too long")
         return b"".join(chunks)
@@ -225,7 +227,9 @@ class _TlsHandler(HTTPSHandler):
 class _NoRedirects(HTTPRedirectHandler):
     def redirect_request(self, _request: Request, answer: IO[bytes], *_: object) -> NoReturn:
         answer.close()
-        raise RequestError.of(ErrorKind.FORBIDDEN_REFERENCE, "inputs_at redirects elsewhere")
+        raise RequestError.of(
+            ErrorKind.FORBIDDEN_REFERENCE, "inputs_at is a redirect, which is not followed"
+        )
 
 
 class _FileRead:

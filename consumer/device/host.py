@@ -11,10 +11,10 @@ from pathlib import Path
 
 import psutil
 
+from ...service.lifecycle import end_without_parent, set_death_signal
 from ...wire.errors import SettingsError
 from ...wire.names import shown
 
-_PR_SET_PDEATHSIG = 1
 _OOM_SCORE_ADJ = 500
 _STDERR = 2
 _RECURSION_MIN = 1000
@@ -72,35 +72,9 @@ def pin(cores: frozenset[int]) -> None:
     missing = cores - os.sched_getaffinity(0)
     if missing:
         offered = sorted(os.sched_getaffinity(0))
-        raise SettingsError(f"cores {sorted(missing)} are not offered here; there are {offered}")
+        raise SettingsError(f"cores {sorted(missing)} are not available here; available: {offered}")
     for thread in Path("/proc/self/task").iterdir():
         os.sched_setaffinity(int(thread.name), cores)
-
-
-def die_with_parent(parent_pid: int) -> None:
-    """Have the kernel kill this process when its parent dies.
-
-    The signal is tied to the *thread* that started this process, so the main process starts it
-    from a thread that lives as long as it does itself.
-
-    Raises:
-        SystemExit: the parent died before the kernel was asked.
-        OSError: the kernel refused.
-    """
-    if sys.platform == "linux":
-        _ask_for_death_signal(signal.SIGKILL)
-    _require_parent(parent_pid)
-
-
-def _ask_for_death_signal(number: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-
-
-def _require_parent(parent_pid: int) -> None:
-    if os.getppid() != parent_pid:
-        raise SystemExit(f"the parent {parent_pid} is gone already")
 
 
 def end_with(lifeline: int, parent_pid: int) -> None:
@@ -112,7 +86,6 @@ def end_with(lifeline: int, parent_pid: int) -> None:
     it.
 
     Raises:
-        SystemExit: the parent died before the kernel was asked.
         OSError: the kernel refused.
     """
     keep_from_children(lifeline)
@@ -125,8 +98,8 @@ def end_with(lifeline: int, parent_pid: int) -> None:
         fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
     except OSError:  # a sandbox may not know it; `die_with_parent` stays in force
         return
-    _ask_for_death_signal(0)
-    _require_parent(parent_pid)
+    set_death_signal(0)
+    end_without_parent(parent_pid)
 
 
 def end_group() -> None:

@@ -39,7 +39,7 @@ def _open(load: Load, options: OpeningOptions) -> VersionFiles:
     store = Store(load.store, options.cache)
     manifest = store.manifest(load.model, load.version)
     if options.own_store and (why := store.why_not_ours(load.model, load.version)):
-        raise StoreError(f"{why}; `shared_store` allows a store by its path")
+        raise StoreError(f"{why}; `shared_store` can allow a store by its path")
     if why := disagreement(VersionRecord.from_wire(load.record, {}), manifest):
         raise StoreError(why)
     folder = store.fetch_files(manifest)

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import structlog
 
 from ...service.clock import SystemClock
+from ...service.lifecycle import die_with_parent
 from ...service.logs import LOG_FORMATS, LOG_LEVELS, DescriptorLog, configure_logs
 from ..link.frames import ChannelClosedError, FrameChannel
 from ..link.protocol import EXIT_MODEL_LEFT
@@ -19,7 +20,6 @@ from .faults import ModelLeftError
 from .forks import isolate_forks
 from .host import (
     die_first_for_memory,
-    die_with_parent,
     end_group,
     end_with,
     keep_freed_memory,
@@ -75,13 +75,17 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m batchfleet.consumer.device")
     parser.add_argument("--fd", type=int, required=True, help="descriptor of the connection")
     parser.add_argument("--parent", type=int, required=True, help="process id of the parent")
-    parser.add_argument("--lifeline", type=int, help="descriptor of a pipe that ends with it")
+    parser.add_argument(
+        "--lifeline", type=int, help="descriptor of a pipe that breaks when the parent ends"
+    )
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="info")
     parser.add_argument("--log-format", choices=LOG_FORMATS, default="json")
     parser.add_argument("--allow-code", default="", help="as the setting of that name")
     parser.add_argument("--cache", type=Path, help="folder for copies of files")
-    parser.add_argument("--own-store", action="store_true", help="refuse what others can write")
-    parser.add_argument("--sources", type=Path, help="folder whose files traces shall name")
+    parser.add_argument(
+        "--own-store", action="store_true", help="refuse what other users can write to"
+    )
+    parser.add_argument("--sources", type=Path, help="folder whose files appear in tracebacks")
     return parser
 
 

@@ -56,10 +56,10 @@ def _read(
     commands = [requests.blob(keys, taken.entry.tenant, taken.entry.id, most) for taken in entries]
     for taken, inputs in zip(entries, executor.run_all(commands), strict=True):
         if not inputs:
-            error = ErrorBody(ErrorKind.PAYLOAD_MISSING, "nothing lies under the blob key")
+            error = ErrorBody(ErrorKind.PAYLOAD_MISSING, "the blob key does not exist")
             refused.append((taken, error))
         elif len(inputs) > most:
-            error = ErrorBody(ErrorKind.TOO_LARGE, f"inputs are over {most} bytes")
+            error = ErrorBody(ErrorKind.TOO_LARGE, f"inputs have more than {most} bytes")
             refused.append((taken, error))
         else:
             found.append(taken._replace(entry=taken.entry._replace(inputs=inputs)))

@@ -8,9 +8,8 @@ news calls the core under it, since a hand-over through a queue costs a tenth of
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from random import Random
 
-from ...service.back_off import BackOff
+from ...service.back_off import HEALTHY_MS, BackOff, Restarts
 from ...wire.deployment import VersionRecord
 from ...wire.errors import ErrorBody, ErrorKind, ProtocolError
 from ..batching.core import Core
@@ -25,7 +24,6 @@ from .shared_state import SharedState
 from .unit_key import UnitKey
 
 _BACK_OFF = BackOff(first_s=0.1, longest_s=10.0)
-_HEALTHY_MS = 60_000
 _IDLE_S = 1.0
 _LOOK_MS = 1000.0
 # A process that is ending closes its connection a moment before it is gone.
@@ -62,8 +60,7 @@ class DeviceUnit:
         self._loop = worker.context.watchdog.watch(key.loop_name, JOIN_S)
         self._started_ms = 0.0  # when the device process was started; of the device thread
         self._look_ms = 0.0  # when to look next at what it has started; of the device thread
-        self._losses = 0  # since a process was well; of the device thread
-        self._chance = Random(f"{worker.name} {key.loop_name}")  # noqa: S311 - guards nothing
+        self._restarts = Restarts(_BACK_OFF)  # of the device thread
         self._thread = worker.context.make_thread("device", self, worker.fail)
 
     def start(self) -> None:
@@ -172,7 +169,7 @@ class DeviceUnit:
                 self._count_failed_start(self.core.unloaded_lanes(), str(error))
                 news = LaneNews(self.core.lanes)
             news.report(self._context.events)
-            return self._pause_s()
+            return self._restarts.next_s(ran_ms=0.0)
         self._started_ms = self._worker.now_ms()
         device = self._context.settings.device
         self._context.events.emit("device.started", pid=link.pid, device=device)
@@ -182,16 +179,11 @@ class DeviceUnit:
             self.core.progress_ms = self._started_ms
         return 0.0
 
-    def _pause_s(self) -> float:
-        self._losses += 1
-        return _BACK_OFF.delay_s(self._losses, self._chance)
-
     def _replace(self, link: Link, why: str) -> float:
         """Note that a process is lost; returns how long to wait before the next, in seconds."""
         was_found = self._lose(link, why)
-        if was_found or self._worker.now_ms() - self._started_ms > _HEALTHY_MS:
-            self._losses = 0
-        return self._pause_s()
+        ran_ms = self._worker.now_ms() - self._started_ms
+        return self._restarts.next_s(HEALTHY_MS if was_found else ran_ms)
 
     def _lose(self, link: Link, why: str) -> bool:
         """End what is left of a lost process; returns whether it is known who ended it."""
@@ -243,7 +235,7 @@ class DeviceUnit:
         self._failed_starts += 1
         if self._failed_starts >= _FAILED_STARTS_MAX:
             for lane in lanes:
-                lane.refusal = f"its device process does not come up: {reason}"
+                lane.refusal = f"its device process does not start: {reason}"
 
     def _serve(self, link: Link) -> bool:
         """Receive, send what comes next, then settle; False once the process was told to stop."""

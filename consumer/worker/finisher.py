@@ -122,5 +122,5 @@ class Finisher:
 
 
 def _letterless(keys: ModelKeys) -> UnusableKeyError:
-    text = f"{keys.dead} takes no dead letters; their requests are not answered yet"
+    text = f"dead letters cannot be written to {keys.dead}; their requests are not answered yet"
     return UnusableKeyError("WRONGTYPE", text)

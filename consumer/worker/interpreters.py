@@ -66,7 +66,7 @@ class Interpreters:
             raise StoreError(why)  # without a look at the store
         store = Store(self._settings.store)
         if not self._settings.shares_store and (why := store.why_not_ours(model, record.version)):
-            raise StoreError(f"{why}; `shared_store` allows a store by its path")
+            raise StoreError(f"{why}; `shared_store` can allow a store by its path")
         if why := disagreement(record, store.manifest(model, record.version)):
             raise StoreError(why)
 

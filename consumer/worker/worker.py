@@ -285,7 +285,7 @@ class Worker(SharedState):
                     return
                 if left_s <= 0:
                     for unit in self.units:
-                        unit.kill("it did not end within the grace period")
+                        unit.kill("it did not stop within the grace period")
                     return
                 self.changed.wait(min(left_s, _DRAIN_LOOK_S))
 

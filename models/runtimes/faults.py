@@ -52,7 +52,7 @@ def parse_fault(text: str) -> Fault:
     if switch not in SWITCHES:
         raise ValueError(f"there is no fault {switch!r}; there are: {', '.join(SWITCHES)}")
     if fault.stage not in STAGES:
-        raise ValueError(f"fault {switch!r} cannot strike in {fault.stage!r}")
+        raise ValueError(f"fault {switch!r} cannot occur in {fault.stage!r}")
     return fault
 
 

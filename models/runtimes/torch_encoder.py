@@ -132,7 +132,7 @@ def _open_tokenizer(context: LoadContext, vocabulary_size: int) -> Any:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     if tokenizer.get_vocab_size() > vocabulary_size:
-        raise StoreError("tokenizer.json knows more tokens than model.safetensors")
+        raise StoreError("tokenizer.json has more tokens than model.safetensors")
     return tokenizer
 
 
@@ -141,7 +141,7 @@ def _text_of(row: Row) -> str:
     if isinstance(text, bytes):
         text = text.decode()
     if not isinstance(text, str) or not text:
-        raise ValueError("a row needs a text that is not empty")
+        raise ValueError("the text of a row must not be empty")
     text.encode()  # lone surrogates, which JSON can spell, are not Unicode text
     return text
 

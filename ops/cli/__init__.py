@@ -1,12 +1,11 @@
-"""The command line `batchfleet`: one file per command family, loaded when its command is run.
+"""The command line `batchfleet`: one file a command, loaded when it is run.
 
-The table below holds each command's place and its line of help, so that `batchfleet --help` imports
-no command at all; a test holds the lines against the commands themselves.
+The table below holds each command's line of help, so that `batchfleet --help` imports no command at
+all; a test holds the lines against the commands themselves.
 """
 
 import errno
 import os
-from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
@@ -14,52 +13,31 @@ from typing import Any
 import click
 
 from ...wire.errors import BatchfleetError
-from .failures import Failure, escape_message, of_machine
-from .streams import safe_streams
+from ._shared.failures import Failure, escape_message, of_machine
+from ._shared.streams import safe_streams
 
-
-@dataclass(frozen=True, slots=True)
-class CommandPlace:
-    """Where a command lives, and its line in the list of commands."""
-
-    module: str
-    attribute: str
-    help: str
-
-
-COMMANDS: dict[str, CommandPlace] = {
-    "up": CommandPlace("up", "up", "Start a whole fleet on this machine."),
-    "dev": CommandPlace("dev", "dev", "Serve a model from its file, and follow your edits."),
-    "router": CommandPlace("router", "router", "Run a router."),
-    "consumer": CommandPlace("consumer", "consumer", "Run a worker."),
-    "deploy": CommandPlace("deploying", "deploy", "Put a model version in service."),
-    "undeploy": CommandPlace("deploying", "undeploy", "Take a model out of service."),
-    "models": CommandPlace("models", "models", "Fill and read the model store."),
-    "infer": CommandPlace("requests", "infer", "Ask a model and wait for the answer."),
-    "submit": CommandPlace(
-        "requests", "submit", "Ask a model and print the request's id without waiting."
-    ),
-    "result": CommandPlace(
-        "requests", "result", "Wait for the answer to a request that was submitted."
-    ),
-    "requests": CommandPlace(
-        "open_requests", "requests", "Look at single requests, and take them back."
-    ),
-    "dead": CommandPlace(
-        "dead", "dead", "Requests that were given up, kept with their inputs and the error."
-    ),
-    "pause": CommandPlace("intake", "pause", "Keep requests of a model waiting, or refuse them."),
-    "resume": CommandPlace("intake", "resume", "Have a paused model serve again."),
-    "status": CommandPlace(
-        "status", "status", "Show the fleet: models, what waits, workers, refusals."
-    ),
-    "settings": CommandPlace("settings", "settings", "Show settings and where they come from."),
-    "demo": CommandPlace(
-        "demo", "demo", "Embed real texts with a fleet, measure it, and search them."
-    ),
+COMMANDS = {
+    "up": "Start a whole fleet on this machine.",
+    "dev": "Serve a model from its source file; reload it on save.",
+    "router": "Run a router.",
+    "consumer": "Run a worker.",
+    "deploy": "Put a model version in service.",
+    "undeploy": "Take a model out of service.",
+    "models": "Add versions to the model store and inspect them.",
+    "infer": "Send a request and wait for the reply.",
+    "submit": "Send a request and print its id.",
+    "result": "Wait for the reply to a submitted request.",
+    "requests": "Inspect and cancel open requests.",
+    "dead": "Inspect dead letters (failed requests); send them again.",
+    "pause": "Stop processing the requests of a model.",
+    "resume": "End a pause.",
+    "status": "Show models, queues, workers and problems.",
+    "settings": "Show all settings and the origin of each value.",
+    "demo": "Embed real texts with a fleet, measure it and search them.",
 }
 
-
+# Where a command's file has another name.
+_FILES = {"requests": "open_requests"}
 # Commands of a group by the word that one would type without it.
 _ELSEWHERE = {
     "environments": "models environment",
@@ -83,18 +61,16 @@ class FleetGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command `cmd_name`; None where there is none."""
         del ctx
-        place = COMMANDS.get(cmd_name)
-        if place is None:
+        if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(
-            import_module(f".{place.module}", __name__), place.attribute
-        )
+        module = import_module(f".{_FILES.get(cmd_name, cmd_name)}", __name__)
+        command: click.Command = getattr(module, cmd_name)
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that was typed; one that there is not gets the nearest named."""
+        """Find the command that was typed; for an unknown one, suggest the nearest."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             near = get_close_matches(args[0], [*COMMANDS, *_ELSEWHERE], n=1)
             if near:
@@ -106,7 +82,7 @@ class FleetGroup(click.Group):
         """Write the list of commands without importing them."""
         del ctx
         with formatter.section("Commands"):
-            formatter.write_dl([(name, place.help) for name, place in COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Run the command line; as a program of its own, on streams that are safe."""
@@ -146,12 +122,12 @@ class FleetGroup(click.Group):
 
 
 @click.group(cls=FleetGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
 @click.version_option(package_name="batchfleet")
 def main(*, debug: bool) -> None:
     """A fleet of batching model workers behind Redis.
 
-    Start with `batchfleet models import minilm`, then `batchfleet up`, which tells how to go on.
-    Each command explains itself with --help. Exit codes: 0 done, 1 an error, 2 wrong usage.
+    To start, run `batchfleet models import minilm`, then `batchfleet up`.
+    Each command has --help. Exit codes: 0 success, 1 error, 2 wrong usage.
     """
     del debug  # read from the context by FleetGroup.invoke

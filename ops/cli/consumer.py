@@ -7,9 +7,9 @@ from ...service.clock import SystemClock
 from ...service.descendants import adopt_orphans, end_orphans
 from ...service.events import Events
 from ...service.fault_points import find_fault_points
-from .finding import require_own_store
-from .options import Loaded, examples, json_option, settings_of, with_settings
-from .running import run_program
+from ._shared.finding import require_own_store
+from ._shared.options import Loaded, examples, json_option, settings_of, with_settings
+from ._shared.running import run_program
 
 
 @click.command()
@@ -18,13 +18,14 @@ from .running import run_program
 @examples(
     "batchfleet consumer --redis-url redis://redis.internal:6379/0 --store /mnt/models",
     "batchfleet consumer --models 'minilm,ocr-*' --threads 2",
-    "batchfleet consumer --json      one line of JSON on stdout when ready",
+    "batchfleet consumer --json      print one line of JSON when ready",
 )
 def consumer(loaded: Loaded, *, as_json: bool) -> None:
     """Run a worker.
 
-    It takes the deployed models that fit --models and --device, batches requests of like length,
-    and answers them. SIGTERM or Ctrl-C lets it finish what it holds; a second one ends it at once.
+    A worker serves the deployed models that match --models and --device: it batches requests of
+    similar length and writes the replies. On SIGTERM or Ctrl-C it finishes the requests that it
+    holds, then exits; a second signal ends it at once.
     """
     loaded.settings.require_redis_url()
     require_own_store(loaded.settings)

@@ -21,12 +21,12 @@ from ..dead_letters import (
     whole,
 )
 from ..deployment import Operator
-from .answers import describe_outputs, reply_json
-from .choosing import ask_first, counting_bar, limit_option, older_than_option, yes_option
-from .connecting import changing, connected
-from .open_requests import moment
-from .options import LOGS, Loaded, examples, json_option, settings_of, with_settings
-from .output import complain, json_text, make_table, print_json, print_table, say
+from ._shared.answers import describe_outputs, reply_json
+from ._shared.choosing import ask_first, limit_option, older_than_option, yes_option
+from ._shared.connecting import changing, connected
+from ._shared.options import LOGS, Loaded, examples, json_option, settings_of, with_settings
+from ._shared.output import complain, json_text, make_table, moment, print_json, print_table, say
+from ._shared.progress import counting_bar
 
 _MESSAGE_CHARACTERS = 80
 
@@ -39,11 +39,12 @@ _MESSAGE_CHARACTERS = 80
     "batchfleet dead purge minilm --older-than 86400",
 )
 def dead() -> None:
-    """Requests that were given up, kept with their inputs and the error.
+    """Inspect dead letters (failed requests); send them again.
 
-    A request is given up where it ended one device process or worker after the other (`poison`), or
-    failed as often as its caller allowed (`attempts_exhausted`). Its caller has had the error; the
-    letter is for you. The newest 10,000 letters and 64 MiB of a model are kept.
+    A failed request becomes a dead letter if it ended one device process or worker after another
+    (`poison`), or failed on every attempt that its caller allowed (`attempts_exhausted`). A letter
+    holds the inputs and the error reply, which the caller has received. Each model keeps the newest
+    10,000 letters, up to 64 MiB.
     """
 
 
@@ -67,7 +68,7 @@ def list_letters(loaded: Loaded, *, model: str, limit: int, as_json: bool) -> No
         print_json({"letters": [one.to_json() for one in found], "more": more})
         return
     _print_letters(found)
-    say(f"{count} dead letters" + (f", {more} of them not shown" if more else ""))
+    say(f"{count} dead letters" + (f", {more} not shown" if more else ""))
 
 
 def _print_letters(found: list[Letter]) -> None:
@@ -97,7 +98,7 @@ def _print_letters(found: list[Letter]) -> None:
     "batchfleet dead show minilm my-own-id --tenant acme --json",
 )
 def show(loaded: Loaded, *, model: str, id: str, as_json: bool) -> None:  # noqa: A002 - the name of the contract
-    """Show the newest dead letter of a request: what it was, what it held, how it ended."""
+    """Show the newest dead letter of a request: its options, inputs and reply."""
     with connected(loaded.settings) as operator:
         tenant = loaded.settings.tenant
         keys = operator.keys(model)
@@ -127,7 +128,7 @@ def _details(letter: Letter) -> dict[str, Any]:
 def _letter_lines(model: str, letter: Letter) -> Iterator[str]:
     facts = letter.to_json()
     yield f"request   {letter.entry.id} of {model}/{letter.version} for {letter.entry.tenant}"
-    yield f"given up  {moment(letter.written_ms)} after {letter.attempts} attempts"
+    yield f"failed    {moment(letter.written_ms)} after {letter.attempts} attempts"
     yield f"error     {facts['error']}: {facts['message']}"
     for name, value in _details(letter).items():
         if name != "inputs":
@@ -146,13 +147,13 @@ def describe_inputs(letter: Letter) -> list[str]:
         return describe_outputs(decode_columns(decode_body(entry.inputs, entry.content_type)))
     except RequestError as error:
         # They may be what the request was given up for.
-        return [f"{len(entry.inputs)} bytes that cannot be read: {error.message}"]
+        return [f"{len(entry.inputs)} bytes that cannot be decoded: {error.message}"]
 
 
-@dead.command("replay", short_help="Send dead letters again, under new ids.")
+@dead.command("replay", short_help="Send dead letters again with new ids.")
 @click.argument("model")
 @click.argument("ids", metavar="[ID]…", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="All letters of the model, of all tenants.")
+@click.option("--all", "every", is_flag=True, help="All dead letters of the model, of all tenants.")
 @with_settings(*settings_of("client"))
 @json_option
 @examples(
@@ -162,14 +163,14 @@ def describe_inputs(letter: Letter) -> list[str]:
 def replay_letters(
     loaded: Loaded, *, model: str, ids: tuple[str, ...], every: bool, as_json: bool
 ) -> None:
-    """Send dead letters again, each under a new id: ID.r1, ID.r2 and so on.
+    """Send dead letters again, each with a new id: ID.r1, ID.r2 and so on.
 
-    The old id has its answer already and would join it. A letter is gone once its request is on its
-    way, with all its retries; `batchfleet result MODEL ID.r1` waits for the answer. Exit code 1
-    where one could not be sent again.
+    The new id is needed because the old one already has a reply. The request gets all its retries
+    again, and its letter is removed. `batchfleet result MODEL ID.r1` waits for the reply. The exit
+    code is 1 if a letter could not be sent.
     """
     if bool(ids) == every:
-        raise click.UsageError("give ids or --all, one of the two")
+        raise click.UsageError("give either ids or --all")
     with changing(loaded.settings) as operator:
         names = [require_name("id", id) for id in dict.fromkeys(ids)]  # noqa: A001 - as above
         wanted = _wanted(operator, model, loaded.settings.tenant, names)
@@ -214,7 +215,7 @@ def _replay(
     return sent, failed
 
 
-@dead.command("purge", short_help="Remove dead letters for good.")
+@dead.command("purge", short_help="Delete dead letters.")
 @click.argument("model")
 @older_than_option
 @yes_option
@@ -227,15 +228,15 @@ def _replay(
 def purge(
     loaded: Loaded, *, model: str, older_than: float | None, yes: bool, as_json: bool
 ) -> None:
-    """Remove the dead letters of a model for good, all or the old ones, of all tenants."""
+    """Delete the dead letters of a model, of all tenants."""
     with changing(loaded.settings) as operator:
         keys = operator.keys(model)
         count = operator.executor.run(dead_commands.count_letters(keys))
         if count:
-            some = "" if older_than is None else f" that are older than {older_than:g} s"
-            ask_first(f"remove those of {count} dead letters of {model}{some}?", yes=yes)
+            some = "" if older_than is None else f" older than {older_than:g} s"
+            ask_first(f"delete those of {count} dead letters of {model}{some}?", yes=yes)
         removed = purge_letters(operator.executor, keys, older_than or 0)
     if as_json:
         print_json({"model": model, "removed": removed})
     else:
-        say(f"{removed} of {count} dead letters are removed")
+        say(f"{removed} of {count} dead letters deleted")

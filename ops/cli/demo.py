@@ -40,11 +40,11 @@ from ..demo.texts import (
 )
 from ..deployment import deploy
 from ..local_fleet import LocalFleet, ProcessContext
-from .connecting import connected
-from .finding import find_version
-from .models import progress_bar
-from .options import Loaded, examples, with_settings
-from .output import make_table, print_json, print_table, say
+from ._shared.connecting import connected
+from ._shared.finding import find_version
+from ._shared.options import Loaded, examples, with_settings
+from ._shared.output import make_table, print_json, print_table, say
+from ._shared.progress import progress_bar
 
 _COUNT = Range(1, 1_000_000)
 
@@ -75,13 +75,13 @@ def _read_count(_context: click.Context, _option: click.Parameter, value: str) -
     "batchfleet demo --texts all",
 )
 def demo(loaded: Loaded, *, texts: int | None) -> None:
-    """Embed real texts with a fleet, measure it, and search them.
+    """Embed real texts with a fleet, measure it and search them.
 
-    The texts are docstrings of Python's standard library, embedded by minilm on one worker with one
-    thread and 256 requests in flight, on a private server unless one is named. Beside the fleet
-    stand two figures of one process that runs the same model without any fleet: `naive`, the best
-    batch size in order of arrival, and `ideal`, the best batch size over texts sorted by length.
-    The last line on stdout is one JSON object. Takes about three minutes.
+    The texts are docstrings of Python's standard library. One worker with one thread embeds them
+    with minilm, 256 requests in flight, on a private server unless you name one. For comparison,
+    one process runs the same model without a fleet: `naive` is its best batch size in order of
+    arrival, `ideal` its best batch size with the texts sorted by length. The last line on stdout is
+    one JSON object. Takes about three minutes.
     """
     clock = SystemClock()
     store = Store(loaded.settings.store)
@@ -98,7 +98,7 @@ def demo(loaded: Loaded, *, texts: int | None) -> None:
     ideal_before = _best(baseline, IDEAL_BATCHES, sort=True)
     naive_per_s = _best(baseline, NAIVE_BATCHES, sort=False)
     harvest, findings = _run_fleet(loaded, manifest, chosen, clock)
-    _say("running without a fleet once more")
+    _say("running without a fleet again")
     ideal_after = _best(baseline, IDEAL_BATCHES, sort=True)
     baselines = Baselines(naive_per_s=naive_per_s, ideal_per_s=(ideal_before + ideal_after) / 2)
     _report(harvest, findings, baselines)
@@ -175,7 +175,7 @@ def _report(harvest: Embedded, findings: Sequence[Finding], baselines: Baselines
         _say(f"error: {error}")
     print_json(summary(overall, len(harvest.errors), baselines, findings))
     if harvest.errors or not all(finding.found for finding in findings):
-        _say("the demo failed: there were errors, or a question found none of its modules")
+        _say("the demo failed: there were errors, or a question did not find its module")
         click.get_current_context().exit(1)
 
 

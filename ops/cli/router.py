@@ -6,8 +6,8 @@ from ...router.program import RouterProgram
 from ...service.clock import SystemClock
 from ...service.events import Events
 from ...service.fault_points import find_fault_points
-from .options import Loaded, examples, json_option, settings_of, with_settings
-from .running import run_program
+from ._shared.options import Loaded, examples, json_option, settings_of, with_settings
+from ._shared.running import run_program
 
 
 @click.command()
@@ -15,13 +15,13 @@ from .running import run_program
 @json_option
 @examples(
     "batchfleet router --redis-url redis://redis.internal:6379/0",
-    "batchfleet router --json        one line of JSON on stdout when ready",
+    "batchfleet router --json        print one line of JSON when ready",
 )
 def router(loaded: Loaded, *, as_json: bool) -> None:
     """Run a router.
 
-    It checks requests and places them for the workers. Routers keep no state: run as many as you
-    like, and stop any of them at any time.
+    A router validates requests and queues them for the workers. Routers are stateless: run as many
+    as you like, and stop any of them at any time.
     """
     loaded.settings.require_redis_url()
     events = Events()

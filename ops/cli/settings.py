@@ -6,9 +6,9 @@ import click
 
 from ...service.settings import SETTING_ROWS
 from ..model_limits import LimitInForce, limits_in_force
-from .connecting import connected
-from .options import Loaded, examples, json_option, settings_of, with_settings
-from .output import make_table, print_json, print_table, say
+from ._shared.connecting import connected
+from ._shared.options import Loaded, examples, json_option, settings_of, with_settings
+from ._shared.output import make_table, print_json, print_table, say
 
 
 @click.command()
@@ -21,10 +21,10 @@ from .output import make_table, print_json, print_table, say
     "batchfleet settings --model minilm",
 )
 def settings(loaded: Loaded, *, model: str | None, as_json: bool) -> None:
-    """Show settings and where they come from.
+    """Show all settings and the origin of each value.
 
-    A value comes from a flag, from the environment, from a TOML file, or is the default, in that
-    order. With --model: the limits of a deployed model, by its manifest and by the operator.
+    A flag overrides an environment variable, which overrides the TOML file, which overrides the
+    default. With --model, show the limits of a deployed model: the manifest's and the operator's.
     """
     if model is not None:
         with connected(loaded.settings) as operator:
@@ -67,7 +67,7 @@ def _show_limits(model: str, limits: list[LimitInForce], *, as_json: bool) -> No
         print_json({"model": model, "limits": {limit.name: limit.to_json() for limit in limits}})
         return
     table = make_table(
-        f"limits of {model}", "limit", ">manifest", ">override", ">in force", "meaning"
+        f"limits of {model}", "limit", ">manifest", ">override", ">effective", "meaning"
     )
     for limit in limits:
         override = "" if limit.override is None else _shown(limit.override)
@@ -75,7 +75,7 @@ def _show_limits(model: str, limits: list[LimitInForce], *, as_json: bool) -> No
             limit.name, _shown(limit.manifest), override, _shown(limit.in_force), limit.meaning
         )
     print_table(table)
-    say(f"`batchfleet deploy set {model} LIMIT=VALUE` overrides, `LIMIT=` takes it back")
+    say(f"`batchfleet deploy set {model} LIMIT=VALUE` overrides it, `LIMIT=` removes the override")
 
 
 def _shown(value: Any) -> str:

@@ -12,18 +12,18 @@ from ...service.lifecycle import StopSignal
 from ...wire.texts import terminal_text
 from ..deployment import Operator
 from ..survey import FleetStatus, ModelStatus, survey
-from .connecting import connected
-from .options import LOGS, Loaded, examples, json_option, with_settings
-from .output import console, make_table, print_json
+from ._shared.connecting import connected
+from ._shared.options import LOGS, Loaded, examples, json_option, with_settings
+from ._shared.output import console, make_table, print_json
 
 _WATCH_S = 1.0
 _MEBIBYTE = 1024 * 1024
-_PAUSED = {"hold": "requests wait, workers take nothing", "refuse": "new requests are refused"}
+_PAUSED = {"hold": "requests wait, workers fetch nothing", "refuse": "new requests are refused"}
 
 
 @click.command()
 @with_settings("redis_url", "namespace", *LOGS)
-@click.option("--watch", is_flag=True, help="Show it anew every second until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Refresh every second until Ctrl-C.")
 @json_option
 @examples(
     "batchfleet status",
@@ -31,7 +31,7 @@ _PAUSED = {"hold": "requests wait, workers take nothing", "refuse": "new request
     "batchfleet status --json",
 )
 def status(loaded: Loaded, *, watch: bool, as_json: bool) -> None:
-    """Show the fleet: models, what waits, workers, refusals."""
+    """Show models, queues, workers and problems."""
     with connected(loaded.settings) as operator:
         if watch:
             _watch(operator)
@@ -62,7 +62,7 @@ def render(found: FleetStatus) -> RenderableType:
         f"memory {found.memory_bytes // _MEBIBYTE}{limit} MiB   routers {len(found.routers)}"
     )
     if not found.models:
-        hint = "nothing is deployed: `batchfleet deploy MODEL` puts a model in service"
+        hint = "no model is deployed; run `batchfleet deploy MODEL`"
         return Group(_line(head), Text(hint))
     tables = [_versions_table(found), _workers_table(found)]
     return Group(_line(head), *tables, *(_line(line) for line in _complaints(found)))
@@ -110,7 +110,7 @@ def _workers_table(found: FleetStatus) -> Table:
 
 def _complaints(found: FleetStatus) -> Iterator[str]:
     if not found.routers:
-        yield "no router is running; requests wait until one is started"
+        yield "no router is running; requests wait until one starts"
     for model in found.models:
         if model.fault:
             yield f"{model.model} cannot be served: {model.fault}"

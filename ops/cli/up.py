@@ -15,10 +15,10 @@ from ...service.settings import OWN_CODE
 from ...wire.keys import ModelKeys
 from ..local_fleet import LocalFleet, ProcessContext
 from ..store_deployment import deploy_missing
-from .connecting import changing
-from .finding import require_own_store, tell_left_out
-from .options import Loaded, examples, json_option, port_option, settings_of, with_settings
-from .output import print_json, say
+from ._shared.connecting import changing
+from ._shared.finding import require_own_store, tell_left_out
+from ._shared.options import Loaded, examples, json_option, port_option, settings_of, with_settings
+from ._shared.output import print_json, say
 
 
 @click.command()
@@ -28,14 +28,14 @@ from .output import print_json, say
 @examples(
     "batchfleet up",
     "batchfleet up --workers 2 --port 6380",
-    "batchfleet up --json      one line of JSON on stdout when ready, then it stays",
+    "batchfleet up --json      print one line of JSON when ready, then keep running",
 )
 def up(loaded: Loaded, *, port: int | None, as_json: bool) -> None:
     """Start a whole fleet on this machine.
 
-    A private server (unless --redis-url or BATCHFLEET_REDIS_URL names one), a router and the
-    workers; the newest version of each model in the store is deployed where none is. Programs that
-    die are started again. Ctrl-C stops everything, and a private server keeps nothing.
+    Starts a private server (unless --redis-url or BATCHFLEET_REDIS_URL names one), a router and
+    workers. Deploys each model in the store that is not deployed yet, in its newest version.
+    Restarts programs that exit. Ctrl-C stops everything; the private server keeps no data.
     """
     require_own_store(loaded.settings)
     stop = StopSignal()
@@ -44,7 +44,7 @@ def up(loaded: Loaded, *, port: int | None, as_json: bool) -> None:
     around = ProcessContext(
         environ=loaded.environ, clock=SystemClock(), events=Events(), stop=stop, adopts=True
     )
-    # Who starts a whole fleet for himself may run what he alone can have put into his store.
+    # A user who starts a fleet may run code that only this user can have written to the store.
     settings = replace(loaded.settings, allow_code=loaded.settings.allow_code or OWN_CODE)
     with LocalFleet(settings, port, around) as local:
         local.start_server()
@@ -81,7 +81,7 @@ def _greeting(local: LocalFleet, deployed: Sequence[str]) -> list[str]:
         "",
         f"The fleet {local.settings.namespace!r} is ready on {access.url}",
         f"  models    {', '.join(deployed) or 'none'}",
-        f"  processes server {pids.server or 'not ours'}, router {pids.router}, workers {workers}",
+        f"  processes server {pids.server or 'external'}, router {pids.router}, workers {workers}",
         "",
     ]
     if not deployed:
@@ -106,7 +106,7 @@ def _how_to_try(deployed: Sequence[str], local: LocalFleet) -> list[str]:
         f"  {local.access.export}",
         f'  batchfleet infer {model} "hello world"',
         "",
-        "or with nothing but redis-cli:",
+        "or with redis-cli:",
         f"  {local.access.redis_cli} XADD '{keys.ingress(tenant)}' NOMKSTREAM '*' "
         """id hello-1 inputs '{"text": ["hello world"]}'""",
         f"  {local.access.redis_cli} BLMOVE '{reply}' '{reply}' LEFT LEFT 30",

@@ -2,12 +2,13 @@
 
 import click
 
-from benchmarks.fleet import FleetPlan, running_fleet
 from benchmarks.processes import run_for_json
 from benchmarks.quiet import wait_until_quiet
+from tests.support.fleet import draft_of
 
 from .measuring.delivery import same_id_at_once, sent_again
 from .measuring.embedding import long_request, many_texts, two_commands
+from .measuring.own_fleet import own_fleet
 from .measuring.plain_minilm import PlainMinilm
 from .measuring.promise import at_least, at_most, attempt, equals
 from .measuring.up import STORE, minilm, up
@@ -41,7 +42,7 @@ def embedding():
 
 def delivery():
     """One worker with the model that tells what it ran."""
-    with running_fleet(FleetPlan(overrides={"echo": {}})) as fleet:
+    with own_fleet(draft_of("echo", "echo")) as fleet:
         return [
             *attempt("the same id at once", lambda: same_id_at_once(fleet)),
             *attempt("sent again", lambda: sent_again(fleet)),

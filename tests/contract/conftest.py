@@ -7,9 +7,9 @@ import pytest
 from support.broker_wire import cluster_node, wired
 from support.server import delete_namespace, private_server
 
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.broker.redis_broker import RedisBroker
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 
 SERVERS = ("session", "redis7", "cluster")
 

@@ -1,24 +1,14 @@
 """What brokers say of themselves and of faults; and that the twin knows neither less nor more."""
 
 import re
-from importlib.resources import files
 
 import pytest
+from support.script_scenes import SOURCES
 
 from batchfleet.broker import fleet, requests
-from batchfleet.broker.commands import as_is, plain, script
+from batchfleet.broker.commands import as_is, plain
 from batchfleet.broker.errors import RefusedError
-from batchfleet.broker.memory.scripts import SCRIPTS
-from batchfleet.broker.memory.server import COMMAND_NAMES, REFUSED_WHEN_FULL
-
-LUA = {
-    name: script(name).source
-    for name in (
-        path.name.removesuffix(".lua")
-        for path in (files("batchfleet.broker") / "lua").iterdir()
-        if path.is_file()
-    )
-}
+from batchfleet.testing.twin.server import COMMAND_NAMES, REFUSED_WHEN_FULL
 
 
 def test_the_server_tells_of_itself(wire):
@@ -71,10 +61,9 @@ def test_an_error_stands_in_the_place_of_its_command(wire):
 # What the twin knows.
 
 
-def test_the_twin_has_every_script_and_every_command_in_it():
-    assert SCRIPTS.keys() == LUA.keys()
+def test_the_twin_has_every_command_of_every_script():
     called = {
-        name for source in LUA.values() for name in re.findall(r"redis\.p?call\('(\w+)'", source)
+        name for source in SOURCES.values() for name in re.findall(r"\.p?call\('(\w+)'", source)
     }
     assert len(called) > 20
     assert called <= COMMAND_NAMES

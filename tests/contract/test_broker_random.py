@@ -9,9 +9,9 @@ from support.broker_steps import STEPS
 from support.broker_wire import wired
 from support.server import delete_namespace
 
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.broker.redis_broker import RedisBroker
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 
 
 @pytest.fixture(scope="module")

@@ -371,7 +371,8 @@ def test_a_worker_joins_beats_and_leaves(wire):
     assert [wire.run(fleet.beat(keys, "w1", TTL_MS, {"room": "4"})) for _ in range(2)] == [2, 3]
     assert wire.run(fleet.announcement(keys, "w1")) == {"device": b"cpu", "room": b"4"}
     assert 0 < wire.ask("PTTL", keys.worker("w1")) <= TTL_MS
-    wire.run(fleet.ring_worker(keys, "w1"))
+    assert all(wire.run(fleet.ring_worker(keys, "w1")) for _ in range(2))
+    assert wire.ask("LLEN", keys.worker_bell("w1")) == 1
     assert wire.ask("PTTL", keys.worker_bell("w1")) > 0
     assert wire.run(fleet.leave(keys, "w1"))
     assert wire.run(fleet.living(keys)) == []

@@ -8,10 +8,10 @@ from support.server import private_server
 
 from batchfleet.broker import fleet, requests
 from batchfleet.broker.errors import OutOfMemoryError
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.broker.redis_broker import RedisBroker
 from batchfleet.broker.requests import Accepted, Finished
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 
 # Taking.
 

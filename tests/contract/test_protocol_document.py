@@ -234,7 +234,7 @@ def test_keys_are_those_of_the_code():
 
 
 def test_keys_that_live_on_are_those_of_no_single_request():
-    (listed,) = re.findall(r"^Without a TTL live (.+?);", TEXT, re.MULTILINE | re.DOTALL)
+    (listed,) = re.findall(r"^These keys have no TTL: (.+?)\. ", TEXT, re.MULTILINE | re.DOTALL)
     lasting = set(words(listed))
     lives = {bare(r["key"]): r["life"] for r in only_table("key", "type", "life", "written by")}
     reserved = set(names(only_table("key", "type", "for"), "key"))

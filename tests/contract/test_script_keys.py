@@ -2,12 +2,19 @@
 
 import pytest
 from support.broker_wire import INPUTS, RECORD
-from support.script_scenes import SCENES, SECOND, contents, fresh_wire, keys_of, others_of
+from support.script_scenes import (
+    SCENES,
+    SECOND,
+    SOURCES,
+    contents,
+    fresh_wire,
+    keys_of,
+    others_of,
+)
 
 from batchfleet.broker import fleet, requests
 from batchfleet.broker.commands import script
 from batchfleet.broker.errors import RefusedError
-from batchfleet.broker.memory.scripts import SCRIPTS
 from batchfleet.wire.keys import ModelKeys
 from batchfleet.wire.request import Request
 
@@ -31,7 +38,7 @@ def spoil(wire, key, kind):
 
 def test_every_script_has_a_scene(wire):
     shas = {scene.prepare(fresh_wire(wire, f"m{at}")).parts[1] for at, scene in numbered()}
-    assert shas == {script(name).sha for name in SCRIPTS if name not in TOUCHES_NO_KEY}
+    assert shas == {script(name).sha for name in SOURCES if name not in TOUCHES_NO_KEY}
 
 
 def numbered():

@@ -8,12 +8,11 @@ import shutil
 import signal
 import subprocess
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
 from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, free_port
-from batchfleet.models.drafting import PublishOptions, draft_of_file
 from tests.support.fleet import Fleet, until
 from tests.support.proxy import FaultProxy
 from tests.support.server import program_of
@@ -82,17 +81,9 @@ class Arena:
 
     def _publish(self):
         """The test's own model, allowed because nobody else may write it."""
-        path = self.folder / "told_model.py"
-        shutil.copyfile(Path(__file__).with_name("told_model.py"), path)
-        path.chmod(0o600)
-        draft, sources = draft_of_file(
-            path, PublishOptions(model=MODEL, version="1", class_name="Told")
-        )
-        parameters = {**draft.parameters, "history": str(self.computed)}
-        limits = replace(draft.limits, **LIMITS)
-        return self.fleet.store.publish(
-            replace(draft, parameters=parameters, limits=limits), sources
-        )
+        text = Path(__file__).with_name("told_model.py").read_text()
+        text = text.replace("HISTORY", str(self.computed))
+        return self.fleet.publish_code(text, MODEL, class_name="Told", limits=LIMITS)
 
     def deploy(self):
         """Put the model in service, as an operator does after the server has lost everything."""
@@ -141,7 +132,7 @@ class Arena:
         self.fleet.wait_routed(MODEL)
 
     def living(self):
-        return {name.decode() for name in self.fleet.server.zrange(self.keys.workers, 0, -1)}
+        return self.fleet.living(MODEL)
 
     # The server.
 

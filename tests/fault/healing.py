@@ -57,8 +57,7 @@ def three_models(stage, routers):
         fleet.deploy(draft_of("echo", model))
     arena.ensure(routers=routers)
     for model in MODELS:
-        fleet.wait_served(model)
-        fleet.wait_routed(model)
+        fleet.wait_until_served(model)
     try:
         yield fleet
     finally:

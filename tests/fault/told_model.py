@@ -11,7 +11,7 @@ from time import monotonic
 
 from batchfleet.models.runtimes.echo import Echo
 
-MANIFEST = {"parameters": {"faults": True}}
+MANIFEST = {"parameters": {"faults": True, "history": "HISTORY"}}
 GATE = "gate="
 # Below the limit of `predict`: a gate that nobody opens must not end the process.
 _GATE_TIMEOUT_S = 8.0

@@ -22,7 +22,7 @@ from batchfleet.consumer.device.preparing import prepare_inputs
 from batchfleet.consumer.device.running import batch_of, outputs_of
 from batchfleet.consumer.link.protocol import Load
 from batchfleet.models.store import Store
-from batchfleet.ops.cli.connecting import connected
+from batchfleet.ops.cli._shared.connecting import connected
 from batchfleet.ops.deployment import deploy
 from batchfleet.ops.local_fleet import LocalFleet, ProcessContext
 from batchfleet.producer.async_client import AsyncClient

@@ -6,7 +6,7 @@ import secrets
 import msgpack
 import pytest
 from support.bad_inputs import BODIES, HEADERS, NAMELESS, TENSOR_CASES, body, tensor
-from support.fleet import draft_of, limits, running_fleet, until
+from support.fleet import draft_of, limits, shared_fleet, until
 
 from batchfleet.wire.codec import JSON, MSGPACK
 from batchfleet.wire.deployment import Signature, TensorSpec
@@ -48,23 +48,11 @@ def text_draft(model, truncate):
 @pytest.fixture(scope="module")
 def fleet(redis_server, tmp_path_factory):
     """One router and one worker for the whole module: whatever it sends, neither may die."""
-    namespace = f"t{secrets.token_hex(6)}"
-    with running_fleet(redis_server, namespace, tmp_path_factory.mktemp("fleet")) as found:
-        for draft in (
-            draft_of("echo", "echo"),
-            checked_draft(),
-            text_draft("text", "refuse"),
-            text_draft("cutting", "end"),
-        ):
-            found.deploy(draft)
-        found.router_program = found.start("router")
-        found.worker_program = found.start("consumer")
-        found.router_program.wait_until_ready()
-        found.worker_program.wait_until_ready()
-        found.first_device_pid = found.worker_program.device_pid()
+    texts = (text_draft("text", "refuse"), text_draft("cutting", "end"))
+    drafts = (draft_of("echo", "echo"), checked_draft(), *texts)
+    with shared_fleet(redis_server, tmp_path_factory.mktemp("fleet"), *drafts) as found:
+        found.first_device_pid = found.workers[0].device_pid()
         yield found
-        keys = list(found.server.scan_iter(f"{namespace}:*", count=1000))
-        found.server.unlink(*keys)
 
 
 @pytest.fixture(autouse=True)
@@ -73,9 +61,8 @@ def everybody_lives(fleet):
     yield
     for model in ("echo", "checked", "text", "cutting"):
         fleet.wait_idle(model)
-    assert fleet.router_program.is_running()
-    assert fleet.worker_program.is_running()
-    assert fleet.worker_program.device_pid() == fleet.first_device_pid
+    assert all(program.is_running() for program in fleet.programs)
+    assert fleet.workers[0].device_pid() == fleet.first_device_pid
     assert fleet.ask("echo", "still here?").status == "ok"
 
 
@@ -174,7 +161,7 @@ def test_entries_without_an_id_are_counted_told_once_and_dropped(fleet):
     left = set(fleet.server.scan_iter(f"{fleet.namespace}:*", count=1000)) - before
     assert not [name for name in left if b":re:" in name or b":req:" in name]
     told = until(
-        lambda: fleet.router_program.events("router.entry_dropped"), "the router tells of them"
+        lambda: fleet.routers[0].events("router.entry_dropped"), "the router tells of them"
     )
     assert {event["kind"] for event in told} == {"without_id"}
 
@@ -184,7 +171,7 @@ def test_each_kind_of_dropped_entry_is_logged_once(fleet):
         send(fleet, "echo", [("inputs", "{}")])
         fleet.wait_idle("echo")
         assert fleet.ask("echo").status == "ok"
-    told = fleet.router_program.events("router.entry_dropped")
+    told = fleet.routers[0].events("router.entry_dropped")
     assert len(told) == 1
 
 

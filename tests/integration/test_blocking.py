@@ -4,7 +4,6 @@ import socket
 import threading
 
 import pytest
-import redis
 from support.stub_fleet import deploy_model
 
 from batchfleet.broker import fleet, requests
@@ -22,12 +21,6 @@ def url(request, redis_server):
 def executor(url):
     with BlockingExecutor(url, "test-blocking") as executor:
         yield executor
-
-
-@pytest.fixture
-def server(redis_url):
-    with redis.Redis.from_url(redis_url, socket_timeout=10, retry=None) as connection:
-        yield connection
 
 
 def echo(text):

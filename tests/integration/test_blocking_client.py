@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
-from support.stub_fleet import StubFleet, deploy_model
+from support.stub_fleet import StubFleet
 
 from batchfleet import Client
 from batchfleet.producer.errors import ClientClosedError
@@ -17,17 +17,6 @@ from batchfleet.wire.errors import CallerError
 from batchfleet.wire.states import State
 
 PATIENCE_S = 20
-
-
-@pytest.fixture
-def keys(redis_url, namespace):
-    return deploy_model(redis_url, namespace, "m")
-
-
-@pytest.fixture
-def stub(redis_url, keys):
-    with StubFleet(redis_url, keys) as fleet:
-        yield fleet
 
 
 @pytest.fixture

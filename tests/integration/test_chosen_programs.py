@@ -2,13 +2,13 @@
 
 import json
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
+from support.commands import batchfleet, staying
 from support.fleet import draft_of, running_fleet, until
 from support.traps import Trap, forge_built
 
@@ -16,7 +16,6 @@ from batchfleet import Client
 from batchfleet.models.drafting import PublishOptions, draft_of_file
 from batchfleet.models.importing import builtin_draft
 from batchfleet.models.store import Store
-from batchfleet.service.lifecycle import spawn
 from batchfleet.wire.deployment import VersionRecord
 
 PATIENCE_S = 60
@@ -73,7 +72,7 @@ def test_a_record_in_redis_starts_no_program(fleet, trap, builtin):
     fleet.deploy(draft_of(builtin, "m"))
     fleet.wait_served("m")
     write_record(fleet, "m", environment=str(trap.folder))
-    refusal(fleet, "m", "must not run on this worker")
+    refusal(fleet, "m", "is not allowed on this worker")
     assert not trap.was_sprung
     told = consumer.events("lane.refused")[-1]
     assert str(trap.folder) in told["reason"]
@@ -114,17 +113,12 @@ def test_a_forged_cache_starts_no_program(fleet, tmp_path):
     (tmp_path / "cache").chmod(0o777)
     fleet.consumer()
     fleet.deploy(draft_of("noop", "m", environment=LOCKED))
-    refusal(fleet, "m", "anybody may write to")
+    refusal(fleet, "m", "every user can write to")
     assert not trap.was_sprung
 
 
 def run(fleet, *arguments, exit_code=1, **options):
-    done = subprocess.run(
-        [sys.executable, "-m", "batchfleet.ops", "models", *arguments],
-        capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd=fleet.folder,
-        **options,
-    )  # fmt: skip
-    assert done.returncode == exit_code, done.stderr
+    done = batchfleet("models", *arguments, exit_code=exit_code, cwd=fleet.folder, **options)
     assert "Traceback" not in done.stderr
     return done.stdout + done.stderr
 
@@ -140,8 +134,8 @@ def test_trying_a_version_of_a_store_starts_no_program_either(fleet, trap, tmp_p
     place = ["--store", fleet.store.root, "--cache", str(tmp_path / "cache")]
     assert "--allow-environments" in run(fleet, "try", "m", "--text", "x", *place)
     assert "--allow-environments" in run(fleet, "environment", "show", "m", *place)
-    assert "anybody may write to" in run(fleet, "try", "n", "--text", "x", *place)
-    assert "anybody may write to" in run(fleet, "environment", "show", "n", *place)
+    assert "every user can write to" in run(fleet, "try", "n", "--text", "x", *place)
+    assert "every user can write to" in run(fleet, "environment", "show", "n", *place)
     assert not trap.was_sprung
     assert not forged.was_sprung
     allowed = ["--allow-environments", str(trap.folder)]
@@ -161,20 +155,16 @@ def test_an_environment_is_built_in_no_cache_that_others_may_write(fleet, tmp_pa
     cache.mkdir()
     cache.chmod(0o777)
     place = ["--store", fleet.store.root, "--cache", str(cache)]
-    assert "no cache can lie there" in run(fleet, "environment", "build", "spy", *place)
+    assert "the cache cannot be there" in run(fleet, "environment", "build", "spy", *place)
     assert not list(cache.rglob("python"))
 
 
 def test_a_model_sees_nothing_of_the_servers_address(fleet):
     """X2, T18: neither in its environment nor in its command line; what is named may pass."""
-    path = fleet.folder / "model.py"
-    path.write_text(SPY)
-    draft, sources = draft_of_file(path, PublishOptions(model="spy", version="1"))
-    fleet.deploy_record("spy", fleet.store.publish(draft, sources).record())
+    fleet.deploy_code(SPY, "spy")
     fleet.consumer(allow_code="own", device_environment="BATCHFLEET_NAMESPACE")
     fleet.router()
-    fleet.wait_served("spy")
-    fleet.wait_routed("spy")
+    fleet.wait_until_served("spy")
     (seen,) = fleet.ask("spy").outputs[0]["data"]
     assert fleet.url not in seen
     assert "REDIS" not in seen
@@ -226,19 +216,14 @@ def test_a_fleet_of_up_starts_no_program_either(trap, tmp_path, monkeypatch):
     store.publish(replace(builtin_draft("noop"), environment=str(trap.folder)), {})
     store.publish(builtin_draft("echo"), {})
     program = Path(sys.executable).with_name("batchfleet")
-    with (tmp_path / "log").open("wb") as log:
-        process = spawn([program, "up", "--json"], stdout=subprocess.PIPE, stderr=log)
-    try:
+    log = tmp_path / "log"
+    with staying("up", log=log, program=[program]) as process:
         facts = json.loads(process.stdout.readline())
         children = psutil.Process(process.pid).children(recursive=True)
         own = [" ".join(c.cmdline()) for c in children if c.pid != facts["pids"]["server"]]
         assert not [line for line in own if "redis:" in line or "unix:" in line]
-        log = tmp_path / "log"
-        until(lambda: "must not run on this worker" in log.read_text(), "noop is refused")
+        until(lambda: "is not allowed on this worker" in log.read_text(), "noop is refused")
         assert not trap.was_sprung
-    finally:
-        process.terminate()
-        process.communicate(timeout=PATIENCE_S)
 
 
 @pytest.mark.slow
@@ -248,23 +233,15 @@ def test_a_class_that_is_developed_sees_no_secret(tmp_path):
     (tmp_path / "spy.py").write_text(SPY)
     environ = {"PATH": os.defpath, "BATCHFLEET_TENANT": "hidden", "MY_KEY": "mine"}
     (tmp_path / "named.py").write_text(f"MANIFEST = {{'environment': '{trap.folder}'}}\n" + SPY)
-    command = [sys.executable, "-m", "batchfleet.ops", "dev", "--json"]
-    for name, told in (("spy.py", ""), ("named.py", "must not run on this worker")):
-        with (tmp_path / "log").open("wb") as log:
-            process = spawn(
-                [*command, name], cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=log
-            )
-        try:
+    log = tmp_path / "log"
+    for name, told in (("spy.py", ""), ("named.py", "is not allowed on this worker")):
+        with staying("dev", name, log=log, cwd=tmp_path, env=environ) as process:
             facts = json.loads(process.stdout.readline())
             if told:
-                said = (tmp_path / "log").read_text
-                until(lambda said=said, told=told: told in said(), "it is refused")
+                until(lambda told=told: told in log.read_text(), "it is refused")
                 continue
             with Client(facts["redis_url"], tenant="hidden") as client:
                 seen = repr(client.infer(facts["model"], "x").outputs)
             assert "PATH" in seen
             assert not [word for word in ("hidden", "MY_KEY", "redis:", "unix:") if word in seen]
-        finally:
-            process.terminate()
-            process.communicate(timeout=PATIENCE_S)
     assert not trap.was_sprung

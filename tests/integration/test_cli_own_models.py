@@ -2,10 +2,11 @@
 
 import json
 import socket
-import subprocess
 import sys
 
 import pytest
+from support import commands
+from support.commands import batchfleet
 
 from batchfleet.models.store import Store
 from batchfleet.ops.model_template import class_name_of
@@ -33,11 +34,7 @@ def run(tmp_path, monkeypatch, store_path):
     monkeypatch.setenv("BATCHFLEET_STORE", str(store_path))
 
     def run(*arguments, exit_code=0, stdin=""):
-        done = subprocess.run(
-            [sys.executable, "-m", "batchfleet.ops", *arguments],
-            capture_output=True, text=True, timeout=PATIENCE_S, check=False, input=stdin,
-        )  # fmt: skip
-        assert done.returncode == exit_code, done.stderr
+        done = batchfleet(*arguments, exit_code=exit_code, input=stdin)
         return done.stdout, done.stderr
 
     return run
@@ -57,10 +54,8 @@ def test_a_new_model_works_is_tested_and_can_be_published(run, store_path, tmp_p
     out, _ = run("models", "try", str(folder / "model.py"), "--input", str(folder / "x.json"))
     assert '"HELLO WORLD!"' in out
     assert "lengths 2 4" in out
-    tested = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
-        cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
+    pytest_command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    tested = commands.run(pytest_command, cwd=folder)
     assert "2 passed" in tested.stdout
     published = ("--name", "mine", "--version", "1", "--limit", "max_batch_size=4")
     run("models", "publish", str(folder / "model.py"), *published)
@@ -71,7 +66,7 @@ def test_a_new_model_works_is_tested_and_can_be_published(run, store_path, tmp_p
     out, _ = run("models", "try", "mine/1", "--text", "a b", "--json")
     assert json.loads(out)["lengths"] == [2]
     _, err = run("models", "init", "my-model.2", exit_code=1)
-    assert "is there already" in err
+    assert "already exists" in err
 
 
 @pytest.mark.parametrize(("name", "expected"), [("a-b.c", "ABC"), ("7up", "Model7up")])
@@ -143,7 +138,7 @@ def test_a_file_beside_the_model_that_does_not_come_along_is_named_with_the_fix(
     assert "models list" not in err
     faulty.write_text("from . import helper\n" + FAULTY)
     _, err = run("models", "try", source, "--text", "abc", exit_code=1)
-    assert "no file of the version; add it with --file helper.py" in err
+    assert "not a file of the version; add it with --file helper.py" in err
     out, _ = run("models", "try", source, "--text", "abc", "--file", str(folder / "helper.py"))
     assert "0.5" in out
     optional = "try:\n    from . import absent\nexcept ImportError:\n    absent = None\n"
@@ -211,6 +206,6 @@ def test_a_port_that_is_in_use_is_told_in_one_line(run, faulty):
         port = taken.getsockname()[1]
         _, err = run("dev", str(faulty), "--port", str(port), exit_code=1)
     assert err.splitlines() == [
-        f"error: port {port} of 127.0.0.1 is in use, by another fleet perhaps; name another with "
-        "--port, or leave it out for a socket"
+        f"error: port {port} of 127.0.0.1 is in use, maybe by another fleet; choose another with "
+        "--port, or leave it out to use a socket"
     ]

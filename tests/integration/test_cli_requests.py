@@ -80,7 +80,7 @@ def test_a_list_is_cut_and_says_so(cli, wire):
     wire.open("a", "b", "c")
     told = shown(cli, "requests", "list", "m", "--limit", "2")
     assert ([one["id"] for one in told["requests"]], told["more"]) == (["a", "b"], 1)
-    assert "1 of them not shown" in cli("requests", "list", "m", "--limit", "2").stdout
+    assert "1 not shown" in cli("requests", "list", "m", "--limit", "2").stdout
 
 
 def test_a_list_is_filtered(cli, wire):
@@ -127,7 +127,7 @@ def test_requests_are_cancelled_and_each_fate_is_told(cli, wire):
     wire.join()
     assert wire.take() == []
     text = cli("requests", "cancel", "m", "open", "never", exit_code=1).stdout
-    assert "open  had ended as cancelled" in text
+    assert "open  already ended: cancelled" in text
     assert "never  unknown" in text
 
 
@@ -150,7 +150,7 @@ def test_a_purge_asks_and_cancels_all(cli, wire):
     assert told == {"model": "m", "cancelled": 71, "ended": 0}
     assert wire.ask("ZCARD", wire.keys.due) == 0
     assert {json.loads(wire.replies(name)[0])["status"] for name in names} == {"cancelled"}
-    assert cli("requests", "purge", "m").stdout == "0 cancelled, 0 had ended meanwhile\n"
+    assert cli("requests", "purge", "m").stdout == "0 cancelled, 0 had already ended\n"
 
 
 def test_a_purge_may_spare_the_young_and_other_tenants(cli, wire):
@@ -174,7 +174,7 @@ def test_letters_are_listed_and_shown(cli, wire):
     assert (first["attempts"], first["message"]) == (3, "it ended the device process")
     text = cli("dead", "list", "m", "--limit", "1").stdout
     assert "poison" in text
-    assert "2 dead letters, 1 of them not shown" in text
+    assert "2 dead letters, 1 not shown" in text
     letter = shown(cli, "dead", "show", "m", "b")
     assert (letter["rows"], letter["inputs"]) == (3, ["text  1 texts", '  "hello"'])
     assert letter["reply"]["error"]["name"] == "poison"
@@ -185,7 +185,7 @@ def test_letters_are_listed_and_shown(cli, wire):
 def test_inputs_that_cannot_be_read_are_shown_as_such(cli, wire):
     wire.join("w1")
     give_up(wire, "a", inputs=b"\xff{")
-    assert "cannot be read" in cli("dead", "show", "m", "a").stdout
+    assert "cannot be decoded" in cli("dead", "show", "m", "a").stdout
 
 
 def test_what_a_foreign_hand_wrote_is_no_letter(cli, wire):
@@ -261,13 +261,13 @@ def test_a_letter_stays_where_it_cannot_be_replayed(cli, wire):
 def test_a_letter_whose_inputs_are_gone_is_told(cli, wire):
     wire.join("w1")
     give_up(wire, "a", inputs_at="blob")
-    assert "inputs were gone" in cli("dead", "replay", "m", "a", exit_code=1).stderr
+    assert "inputs have expired" in cli("dead", "replay", "m", "a", exit_code=1).stderr
     assert shown(cli, "dead", "show", "m", "a")["inputs"] == ["at blob"]
 
 
 @pytest.mark.parametrize("arguments", [(), ("a", "--all")])
 def test_replay_wants_ids_or_all(cli, wire, arguments):
-    assert "one of the two" in cli("dead", "replay", "m", *arguments, exit_code=2).stderr
+    assert "either ids or --all" in cli("dead", "replay", "m", *arguments, exit_code=2).stderr
 
 
 def test_letters_are_purged(cli, wire):

@@ -1,11 +1,10 @@
 """Secrets on the command line: in no output, however it ends; and addresses that lead nowhere."""
 
-import subprocess
-import sys
 import traceback
 
 import pytest
 from click.testing import CliRunner
+from support.commands import batchfleet
 
 from batchfleet.ops.cli import main
 
@@ -81,11 +80,8 @@ def test_no_output_holds_the_password_of_a_store(run, command, store, debug):
 def test_up_says_nothing_of_the_password_of_a_server_of_ones_own(tmp_path):
     """X9: as a process of its own, since `up` ends all that descends from it."""
     for url in (URL, BAD_URL):
-        done = subprocess.run(
-            [sys.executable, "-m", "batchfleet.ops", "--debug", "up", "--json", "--redis-url", url],
-            cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        assert done.returncode == 1
+        up = ("--debug", "up", "--json", "--redis-url", url)
+        done = batchfleet(*up, exit_code=1, cwd=tmp_path)
         assert SECRET not in done.stdout + done.stderr
 
 

@@ -7,9 +7,8 @@ import math
 
 import numpy as np
 import pytest
-import redis
 from support.server import url_as
-from support.stub_fleet import StubFleet, deploy_model
+from support.stub_fleet import StubFleet, deploy_model, reached
 
 from batchfleet.broker import requests
 from batchfleet.broker.blocking import BlockingExecutor
@@ -18,43 +17,13 @@ from batchfleet.broker.errors import DeniedError, UnreachableError
 from batchfleet.producer.async_client import AsyncClient
 from batchfleet.producer.errors import ClientClosedError, WaitTimeoutError
 from batchfleet.producer.waiter import CHANNELS_MAX
-from batchfleet.producer.waits import Entry, Wait
+from batchfleet.producer.waits import AwaitedId, Wait
 from batchfleet.wire.errors import CallerError, ErrorKind, FleetError, ModelError, ServerError
 from batchfleet.wire.states import State
 
 # Below the 5 s after which every reply key is read anyway.
 SOONER_THAN_CHECK_S = 4.0
 PATIENCE_S = 20.0
-
-
-@pytest.fixture
-def keys(redis_url, namespace):
-    return deploy_model(redis_url, namespace, "m")
-
-
-@pytest.fixture
-def stub(redis_url, keys):
-    with StubFleet(redis_url, keys) as fleet:
-        yield fleet
-
-
-@pytest.fixture
-async def client(redis_url, namespace):
-    async with AsyncClient(redis_url, namespace=namespace, tenant="default") as client:
-        yield client
-
-
-@pytest.fixture
-def server(redis_url):
-    with redis.Redis.from_url(redis_url, socket_timeout=10, retry=None) as connection:
-        yield connection
-
-
-async def reached(client, request, state):
-    """Wait until the request stands there."""
-    async with asyncio.timeout(PATIENCE_S):
-        while await client.status(request) is not state:
-            pass
 
 
 async def accepted(client, server, keys, count):
@@ -305,7 +274,7 @@ async def test_answered_requests_leave_no_cycles(client, stub):
     try:
         await client.infer("m", "x")
         # By type and not isinstance: other libraries warn when their objects are asked their class.
-        assert not [item for item in gc.get_objects() if type(item) in (Entry, Wait)]
+        assert not [item for item in gc.get_objects() if type(item) in (AwaitedId, Wait)]
     finally:
         gc.enable()
 
@@ -416,7 +385,7 @@ async def test_foreign_reply_is_not_handed_over(client, keys, server):
     handle = await client.submit("m", "x")
     body = {"id": "somebody", "tenant": "default", "status": "ok"}
     server.rpush(keys.reply("default", handle.id), json.dumps(body))
-    with pytest.raises(Exception, match="somebody else's"):
+    with pytest.raises(Exception, match="another request's reply"):
         await client.result(handle)
     server.delete(keys.reply("default", handle.id))
     server.set(keys.reply("default", handle.id), "no list")

@@ -3,37 +3,13 @@
 import asyncio
 
 import pytest
-from support.stub_fleet import StubFleet, deploy_model
+from support.stub_fleet import reached
 
 from batchfleet.broker import requests
-from batchfleet.producer.async_client import AsyncClient
 from batchfleet.wire.errors import FleetError
 from batchfleet.wire.states import State
 
 PATIENCE_S = 20.0
-
-
-@pytest.fixture
-def keys(redis_url, namespace):
-    return deploy_model(redis_url, namespace, "m")
-
-
-@pytest.fixture
-def stub(redis_url, keys):
-    with StubFleet(redis_url, keys) as fleet:
-        yield fleet
-
-
-@pytest.fixture
-async def client(redis_url, namespace):
-    async with AsyncClient(redis_url, namespace=namespace, tenant="default") as client:
-        yield client
-
-
-async def reached(client, request, state):
-    async with asyncio.timeout(PATIENCE_S):
-        while await client.status(request) is not state:
-            pass
 
 
 async def test_a_cancelled_request_ends_so_and_does_not_run(client, stub):

@@ -3,23 +3,11 @@
 import asyncio
 
 import pytest
-from support.stub_fleet import deploy_model
 
 from batchfleet.producer.async_client import AsyncClient
 from batchfleet.producer.errors import WaitTimeoutError
 
 PATIENCE_S = 20.0
-
-
-@pytest.fixture
-def keys(redis_url, namespace):
-    return deploy_model(redis_url, namespace, "m")
-
-
-@pytest.fixture
-async def client(redis_url, namespace):
-    async with AsyncClient(redis_url, namespace=namespace, tenant="default") as client:
-        yield client
 
 
 @pytest.mark.parametrize("patience_s", [0.0, 0.0005, 0.002, 0.01])

@@ -1,34 +1,15 @@
 """A client whose connections the server closes while it has nothing to say."""
 
 import pytest
-import redis
-from support.stub_fleet import StubFleet, deploy_model
 
 from batchfleet.producer.async_client import AsyncClient
 from batchfleet.wire.states import State
 
 
 @pytest.fixture
-def keys(redis_url, namespace):
-    return deploy_model(redis_url, namespace, "m")
-
-
-@pytest.fixture
-def stub(redis_url, keys):
-    with StubFleet(redis_url, keys) as fleet:
-        yield fleet
-
-
-@pytest.fixture
 async def client(redis_url, namespace):
     async with AsyncClient(redis_url, namespace=namespace, tenant="default", keep=True) as client:
         yield client
-
-
-@pytest.fixture
-def server(redis_url):
-    with redis.Redis.from_url(redis_url, socket_timeout=10, retry=None) as connection:
-        yield connection
 
 
 def cut(server):

@@ -1,17 +1,11 @@
 """A router that dies over what it has read, and the one that takes it over."""
 
 import pytest
-from support.fleet import check_all_ok, draft_of, running_fleet, until
+from support.fleet import check_all_ok, draft_of, until
 
 MODEL = "m"
 # What an entry waits at most once the router that read it is dead, with all that follows.
 HEIR_S = 5.0
-
-
-@pytest.fixture
-def fleet(redis_server, namespace, tmp_path):
-    with running_fleet(redis_server, namespace, tmp_path) as found:
-        yield found
 
 
 @pytest.mark.slow

@@ -5,13 +5,13 @@ import json
 import os
 import select
 import subprocess
-import sys
 import termios
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 import psutil
 import pytest
+from support.commands import PROGRAM, batchfleet
 from support.fleet import until
 
 from batchfleet import Client
@@ -41,7 +41,7 @@ class Terminal:
             fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "batchfleet.ops", "dev", str(path), "--json", *arguments],
+            [*PROGRAM, "dev", str(path), "--json", *arguments],
             stdin=slave, stdout=slave, stderr=slave,
             start_new_session=True, preexec_fn=take_terminal,  # noqa: PLW1509 (one system call)
         )  # fmt: skip
@@ -89,25 +89,25 @@ def terminal(path):
 
 @pytest.mark.slow
 def test_edits_are_followed_and_errors_change_nothing(terminal, path):
-    terminal.expect("shout/1 serves")
+    terminal.expect("shout/1 is serving")
     assert terminal.ask("a").output == ["A"]
 
     path.write_text(SHOUT.replace("upper", "title"))
-    terminal.expect("shout/2 serves")
+    terminal.expect("shout/2 is serving")
     result = terminal.ask("a b")
     assert (result.output, result.version) == (["A B"], "2")
 
     path.write_text(SHOUT + "1 / 0\n")
-    shown = terminal.expect("shout/2 goes on serving")
+    shown = terminal.expect("shout/2 keeps serving")
     assert f'File "{path}", line 9, in <module>' in shown
     assert "ZeroDivisionError" in shown
     assert terminal.ask("a b").version == "2"
 
     path.write_text(SHOUT.replace("def loud(self", "def loud(self("))
-    assert "shout.py:7 is not Python" in terminal.expect("goes on serving")
+    assert "shout.py:7 is not Python" in terminal.expect("keeps serving")
 
     path.write_text(SHOUT.replace("text.upper()", "text.nonsense()"))
-    terminal.expect("shout/5 serves")
+    terminal.expect("shout/5 is serving")
     with pytest.raises(Exception, match="AttributeError"):
         terminal.ask("a")
     shown = terminal.expect("AttributeError")
@@ -122,9 +122,9 @@ def test_edits_are_followed_and_errors_change_nothing(terminal, path):
 
 
 def test_breakpoints_stop_at_the_terminal(terminal, path):
-    terminal.expect("shout/1 serves")
+    terminal.expect("shout/1 is serving")
     path.write_text(SHOUT.replace("return text.upper()", "breakpoint()\n        return text"))
-    terminal.expect("shout/2 serves")
+    terminal.expect("shout/2 is serving")
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(terminal.ask, "hello")
         terminal.expect("(Pdb) ")
@@ -137,12 +137,12 @@ def test_breakpoints_stop_at_the_terminal(terminal, path):
 
 
 def test_a_file_that_is_gone_and_a_row_that_is_refused_are_told(terminal, path):
-    terminal.expect("shout/1 serves")
+    terminal.expect("shout/1 is serving")
     path.unlink()
-    terminal.expect("is gone\r\nwhat it last was goes on serving")
+    terminal.expect("is gone\r\nits last version keeps serving")
     assert terminal.ask("a").output == ["A"]
     path.write_text(SHOUT + "    def preprocess(self, row):\n        return int(row['text'])\n")
-    terminal.expect("shout/2 serves")
+    terminal.expect("shout/2 is serving")
     with pytest.raises(Exception, match="bad_inputs"):
         terminal.ask("a")
     terminal.expect("rows_refused")
@@ -150,7 +150,7 @@ def test_a_file_that_is_gone_and_a_row_that_is_refused_are_told(terminal, path):
 
 
 def test_ctrl_c_ends_everything(terminal):
-    terminal.expect("shout/1 serves")
+    terminal.expect("shout/1 is serving")
     family = psutil.Process(terminal.process.pid).children(recursive=True)
     assert len(family) >= 3
     terminal.type("\x03")
@@ -160,11 +160,7 @@ def test_ctrl_c_ends_everything(terminal):
 
 def test_a_file_that_makes_no_model_is_refused_at_once(tmp_path):
     (tmp_path / "empty.py").write_text("")
-    done = subprocess.run(
-        [sys.executable, "-m", "batchfleet.ops", "dev", str(tmp_path / "empty.py")],
-        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1
+    done = batchfleet("dev", tmp_path / "empty.py", exit_code=1)
     assert "no class derived from batchfleet.Model" in done.stderr
 
 

@@ -1,7 +1,6 @@
 """A router and two workers as real processes, under everything that callers and operators do."""
 
 import json
-import secrets
 from collections import Counter, defaultdict
 from statistics import median
 
@@ -12,7 +11,7 @@ from support.fleet import (
     digests,
     draft_of,
     limits,
-    running_fleet,
+    shared_fleet,
     tokens_draft,
     until,
     worker_of,
@@ -27,25 +26,9 @@ LASTING = ("deploy", "tenants", "workers", "lost", "journal", "in:", "q:", "bell
 
 @pytest.fixture(scope="module")
 def fleet(redis_server, tmp_path_factory):
-    namespace = f"t{secrets.token_hex(6)}"
-    folder = tmp_path_factory.mktemp("fleet")
-    with running_fleet(redis_server, namespace, folder) as found:
-        found.deploy(draft_of("echo", "echo"))
-        found.deploy(tokens_draft("texts"))
-        programs = [found.start(kind) for kind in ("router", "consumer", "consumer")]
-        found.router_program, *found.workers = [p.wait_until_ready() for p in programs]
+    drafts = (draft_of("echo", "echo"), tokens_draft("texts"))
+    with shared_fleet(redis_server, tmp_path_factory.mktemp("fleet"), *drafts, workers=2) as found:
         yield found
-        assert all(program.is_running() for program in programs)
-        found.server.unlink(*found.server.scan_iter(f"{namespace}:*", count=1000))
-
-
-@pytest.fixture
-def model(fleet):
-    """A name that no other test uses; whatever it was deployed as is idle in the end."""
-    name = f"m{secrets.token_hex(4)}"
-    yield name
-    if fleet.server.sismember(f"{fleet.namespace}:models", name):
-        fleet.wait_idle(name)
 
 
 # Sharing and order.
@@ -169,7 +152,9 @@ def test_requests_with_different_parameters_never_share_a_batch(fleet, model):
 
 
 def test_a_full_backlog_is_busy_and_loses_nothing(fleet, model):
-    fleet.serve(draft_of("echo", model, limits=limits(max_batch_size=1)), {"backlog": 10}, 2)
+    fleet.deploy(draft_of("echo", model, limits=limits(max_batch_size=1)))
+    fleet.operator_sets(model, backlog=10)
+    fleet.wait_until_served(model, workers=2)
     requests = [{"id": f"r{at}", "text": "!sleep:150"} for at in range(15)]
     ids = fleet.submit_all(model, requests)
     replies = fleet.replies(model, ids)

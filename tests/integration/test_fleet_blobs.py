@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
-from support.fleet import digests, draft_of, limits, running_fleet, until
+from support.fleet import digests, draft_of, limits, shared_fleet, until
 
 from batchfleet.producer.client import Client
 from batchfleet.wire.codec import decode_outputs
@@ -20,16 +20,10 @@ MODEL, MIRROR = "m", "mirror"
 
 @pytest.fixture(scope="module")
 def fleet(redis_server, tmp_path_factory):
-    with running_fleet(redis_server, "blobs", tmp_path_factory.mktemp("fleet")) as found:
-        found.deploy(draft_of("echo", MODEL))
-        found.deploy(draft_of("echo", MIRROR, parameters={"mirror": True}, signature=Signature()))
-        found.router()
-        found.consumer()
-        for model in (MODEL, MIRROR):
-            found.wait_routed(model)
+    mirror = draft_of("echo", MIRROR, parameters={"mirror": True}, signature=Signature())
+    folder, drafts = tmp_path_factory.mktemp("fleet"), (draft_of("echo", MODEL), mirror)
+    with shared_fleet(redis_server, folder, *drafts) as found:
         yield found
-        for key in found.server.scan_iter("blobs:*", count=1000):
-            found.server.unlink(key)
 
 
 @pytest.fixture
@@ -138,10 +132,8 @@ def pages():
 
 def test_inputs_at_a_url(fleet, pages):
     root = f"http://127.0.0.1:{pages.server_port}/in/"
-    fleet.serve(
-        draft_of("echo", "remote", limits=limits(preprocess_ms=2000)),
-        overrides={"input_prefixes": [root]},
-    )
+    fleet.serve(draft_of("echo", "remote", limits=limits(preprocess_ms=2000)))
+    fleet.operator_sets("remote", input_prefixes=[root])
     until(lambda: fleet.ask("remote", None, inputs_at=root + "good").status == "ok", "allowed")
     slow = fleet.submit("remote", None, inputs_at=root + "slow")
     reply = fleet.ask("remote", None, inputs_at=root + "good")

@@ -5,6 +5,7 @@ import sys
 
 import psutil
 import pytest
+from support.commands import batchfleet
 from support.fleet import check_all_ok, running_fleet, until
 from support.wheels import lock_file, make_wheel
 
@@ -37,31 +38,18 @@ def fleet(redis_server, namespace, tmp_path):
 
 def publish(fleet, version, taste, environment=""):
     """Publish and deploy a version that needs package `flavour` to taste so."""
-    model = fleet.folder / "model.py"
-    model.write_text(MODEL)
     requirements = None
     if not environment:
         wheel = make_wheel(fleet.folder / "wheels", "flavour", version, f"NAME = {taste!r}\n")
         requirements = lock_file(fleet.folder / "requirements.lock", wheel)
-    wishes = PublishOptions(
-        model=f"taste{version}",
-        version=version,
-        requirements=requirements,
-        environment=environment,
+    return fleet.deploy_code(
+        MODEL, f"taste{version}", version, requirements=requirements, environment=environment
     )
-    manifest = fleet.store.publish(*draft_of_file(model, wishes))
-    fleet.deploy_record(manifest.model, manifest.record())
-    return manifest
 
 
 def run(fleet, *arguments):
-    command = [sys.executable, "-m", "batchfleet.ops", "models", *arguments]
-    folders = ["--store", fleet.store.root, "--cache", str(fleet.folder / "cache")]
-    done = subprocess.run(
-        [*command, *folders], capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    folders = ("--store", fleet.store.root, "--cache", fleet.folder / "cache")
+    return batchfleet("models", *arguments, *folders, timeout_s=PATIENCE_S).stdout
 
 
 def refusal(fleet, model, version):
@@ -112,10 +100,8 @@ def test_an_environment_sees_nothing_of_the_workers_own_packages(fleet):
     environment = fleet.folder / "bare"
     made = [sys.executable, "-m", "venv", "--without-pip", str(environment)]
     subprocess.run(made, check=True, timeout=PATIENCE_S)
-    (fleet.folder / "model.py").write_text(MODEL.replace("flavour", "click"))
-    wishes = PublishOptions(model="leaning", version="1", environment=str(environment))
-    manifest = fleet.store.publish(*draft_of_file(fleet.folder / "model.py", wishes))
-    fleet.deploy_record("leaning", manifest.record())
+    text = MODEL.replace("flavour", "click")
+    fleet.deploy_code(text, "leaning", environment=str(environment))
     assert "it needs 'click', which this Python does not have" in refusal(fleet, "leaning", "1")
 
     (environment / "lib").rename(environment / "lib-away")
@@ -173,16 +159,11 @@ def test_deploying_what_every_worker_refuses_says_so_and_how_to_go_on(fleet):
     publish(fleet, "1", "sweet")
     consumer = fleet.consumer()
     assert "was not built" in refusal(fleet, "taste1", "1")
-    deploy = ["deploy", "taste1/1", "--store", fleet.store.root, "--namespace", fleet.namespace]
-    command = [sys.executable, "-m", "batchfleet.ops", *deploy, "--redis-url", fleet.url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert done.returncode == 1
+    place = ("--store", fleet.store.root, "--namespace", fleet.namespace, "--redis-url", fleet.url)
+    deploy = ("deploy", "taste1/1", *place)
+    done = batchfleet(*deploy, exit_code=1, timeout_s=PATIENCE_S)
     assert "all 1 workers refuse it" in done.stderr
     assert "environment build taste1/1" in done.stderr
     run(fleet, "environment", "build", "taste1/1")
-    done = subprocess.run(
-        [*command, "--wait", str(PATIENCE_S)],
-        capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    batchfleet(*deploy, "--wait", PATIENCE_S, timeout_s=2 * PATIENCE_S)
     assert consumer.events("lane.ready")

@@ -4,26 +4,9 @@ import os
 import signal
 
 import pytest
-from support.fleet import check_all_ok, draft_of, limits, running_fleet, tokens_draft, until
+from support.fleet import check_all_ok, draft_of, limits, tokens_draft, until
 
 MODEL = "m"
-
-
-@pytest.fixture
-def fleet(redis_server, namespace, tmp_path):
-    with running_fleet(redis_server, namespace, tmp_path) as found:
-        yield found
-
-
-def started(fleet, draft, workers=1, **settings):
-    """A router and workers that are ready for one model; returns the workers."""
-    fleet.deploy(draft)
-    router = fleet.start("router")
-    consumers = [fleet.start("consumer", **settings) for _ in range(workers)]
-    router.wait_until_ready()
-    ready = [consumer.wait_until_ready() for consumer in consumers]
-    fleet.wait_served(MODEL, draft.version, workers)
-    return ready
 
 
 def check_nothing_left(fleet):
@@ -40,7 +23,9 @@ def wait_for_beats(fleet, worker, count):
 
 
 def test_a_worker_told_to_stop_finishes_what_it_holds(fleet):
-    first, second = started(fleet, draft_of("echo", MODEL, limits=limits(max_batch_size=4)), 2)
+    first, second = fleet.bring_up(
+        draft_of("echo", MODEL, limits=limits(max_batch_size=4)), workers=2
+    )
     ids = fleet.submit_all(MODEL, [{"text": "!sleep:10"}] * 200)
     until(lambda: fleet.items(MODEL, ids[10]), "work is under way")
     assert first.stop() == 0
@@ -56,7 +41,7 @@ def test_a_worker_told_to_stop_finishes_what_it_holds(fleet):
 
 
 def test_a_worker_that_hangs_exits_within_its_grace(fleet):
-    (worker,) = started(fleet, draft_of("echo", MODEL), grace_ms=1000)
+    (worker,) = fleet.bring_up(draft_of("echo", MODEL), grace_ms=1000)
     fleet.submit(MODEL, "!hang")
     until(lambda: fleet.pending(MODEL) == 1, "the worker hangs")
     assert worker.stop(timeout_s=5) is not None
@@ -64,7 +49,7 @@ def test_a_worker_that_hangs_exits_within_its_grace(fleet):
 
 @pytest.mark.slow
 def test_requests_inside_a_killed_device_process_are_answered(fleet):
-    (worker,) = started(fleet, tokens_draft(MODEL, max_batch_size=8), beat_ms=100)
+    (worker,) = fleet.bring_up(tokens_draft(MODEL, max_batch_size=8), beat_ms=100)
     blocker = fleet.submit(MODEL, "!sleep:1500")
     until(lambda: fleet.pending(MODEL) == 1, "the device is busy")
     ids = fleet.submit_all(MODEL, [{"text": f"text {at}"} for at in range(8)])
@@ -84,7 +69,7 @@ def test_requests_inside_a_killed_device_process_are_answered(fleet):
 
 def test_what_waits_behind_a_culprit_is_answered(fleet):
     """It waits in the worker while the device process dies twice, and is in it neither time."""
-    started(fleet, draft_of("echo", MODEL, limits=limits(max_batch_size=4)))
+    fleet.bring_up(draft_of("echo", MODEL, limits=limits(max_batch_size=4)))
     culprit = fleet.submit(MODEL, "!segv")
     ids = fleet.submit_all(MODEL, [{"text": f"text {at}"} for at in range(40)])
     check_all_ok(fleet.replies(MODEL, ids))
@@ -95,7 +80,7 @@ def test_what_waits_behind_a_culprit_is_answered(fleet):
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["preprocess", "predict", "postprocess"])
 def test_only_the_culprit_of_a_crash_fails(fleet, stage):
-    (worker,) = started(fleet, draft_of("echo", MODEL))
+    (worker,) = fleet.bring_up(draft_of("echo", MODEL))
     blocker = fleet.submit(MODEL, "!sleep:200")
     until(lambda: fleet.pending(MODEL) == 1, "the device is busy")
     ids = fleet.submit_all(
@@ -118,7 +103,7 @@ def test_only_the_culprit_of_a_hang_fails(fleet, stage):
     draft = draft_of(
         "echo", MODEL, limits=limits(preprocess_ms=400, predict_ms=400, postprocess_ms=400)
     )
-    (worker,) = started(fleet, draft)
+    (worker,) = fleet.bring_up(draft)
     ids = fleet.submit_all(
         MODEL, [{"text": f"!hang@{stage}" if at == 3 else f"good {at}"} for at in range(8)]
     )
@@ -133,7 +118,7 @@ def test_only_the_culprit_of_a_hang_fails(fleet, stage):
 
 @pytest.mark.slow
 def test_a_model_that_holds_the_interpreter_stops_neither_beat_nor_intake(fleet):
-    (worker,) = started(fleet, draft_of("echo", MODEL), lease_ms=600, beat_ms=200)
+    (worker,) = fleet.bring_up(draft_of("echo", MODEL), lease_ms=600, beat_ms=200)
     ids = fleet.submit_all(MODEL, [{"text": "!hold_gil:2500"}, {}, {}])
     wait_for_beats(fleet, worker, 4)
     assert not fleet.items(MODEL, ids[0])
@@ -141,7 +126,7 @@ def test_a_model_that_holds_the_interpreter_stops_neither_beat_nor_intake(fleet)
 
 
 def test_a_model_that_runs_out_of_memory_fails_alone(fleet):
-    started(fleet, draft_of("echo", MODEL))
+    fleet.bring_up(draft_of("echo", MODEL))
     ids = fleet.submit_all(MODEL, [{}, {"text": "!memory_error"}, {}])
     first, second, third = fleet.replies(MODEL, ids)
     check_all_ok([first, third])
@@ -151,7 +136,7 @@ def test_a_model_that_runs_out_of_memory_fails_alone(fleet):
 
 @pytest.mark.slow
 def test_a_device_process_that_dies_again_and_again_keeps_answering(fleet):
-    (worker,) = started(fleet, draft_of("echo", MODEL))
+    (worker,) = fleet.bring_up(draft_of("echo", MODEL))
     for _ in range(2):
         assert fleet.ask(MODEL, "!segv").error["name"] == "poison"
     assert fleet.ask(MODEL).status == "ok"
@@ -161,8 +146,8 @@ def test_a_device_process_that_dies_again_and_again_keeps_answering(fleet):
 @pytest.mark.slow
 def test_loading_a_second_model_is_no_time_limit_of_the_first(fleet):
     """A version that takes long to warm up holds up a batch, and is not that batch's fault."""
-    (worker,) = started(
-        fleet, draft_of("echo", MODEL, limits=limits(preprocess_ms=300, predict_ms=300))
+    (worker,) = fleet.bring_up(
+        draft_of("echo", MODEL, limits=limits(preprocess_ms=300, predict_ms=300))
     )
     slow = draft_of("device_stub", "slow", parameters={"base_ms": 150.0})
     fleet.deploy(slow)
@@ -181,7 +166,7 @@ def test_loading_a_second_model_is_no_time_limit_of_the_first(fleet):
 
 def test_a_worker_that_was_frozen_announces_itself_again(fleet):
     """Its hash expires meanwhile; without it routers would count its versions as unserved."""
-    (worker,) = started(fleet, draft_of("echo", MODEL), lease_ms=300, beat_ms=100)
+    (worker,) = fleet.bring_up(draft_of("echo", MODEL), lease_ms=300, beat_ms=100)
     name = fleet.keys(MODEL).worker(worker.facts["worker"])
     worker.signal(signal.SIGSTOP)
     until(lambda: not fleet.server.exists(name), "the announcement has expired")
@@ -192,7 +177,7 @@ def test_a_worker_that_was_frozen_announces_itself_again(fleet):
 
 def test_entries_whose_take_was_never_answered_are_found_again(fleet):
     """The connection breaks after the server handed entries over: they are pending, unknown."""
-    (worker,) = started(fleet, draft_of("echo", MODEL))
+    (worker,) = fleet.bring_up(draft_of("echo", MODEL))
     worker.signal(signal.SIGSTOP)
     request = fleet.submit(MODEL, timeout_ms="6000")
     # The take that waits behind the bell goes through; its answer reaches a frozen process.

@@ -7,7 +7,7 @@ import secrets
 import msgpack
 import numpy as np
 import pytest
-from support.fleet import check_all_ok, draft_of, running_fleet
+from support.fleet import check_all_ok, draft_of, shared_fleet
 
 from batchfleet.producer.client import Client
 from batchfleet.wire.codec import JSON, MSGPACK
@@ -34,14 +34,9 @@ VALUES = {
 
 @pytest.fixture(scope="module")
 def fleet(redis_server, tmp_path_factory):
-    with running_fleet(redis_server, "inputs", tmp_path_factory.mktemp("fleet")) as found:
-        found.deploy(draft_of("echo", MIRROR, parameters={"mirror": True}, signature=Signature()))
-        found.router()
-        found.consumer()
-        found.wait_routed(MIRROR)
+    draft = draft_of("echo", MIRROR, parameters={"mirror": True}, signature=Signature())
+    with shared_fleet(redis_server, tmp_path_factory.mktemp("fleet"), draft) as found:
         yield found
-        for key in found.server.scan_iter("inputs:*", count=1000):
-            found.server.unlink(key)
 
 
 def tensor(name, datatype, shape, data):

@@ -7,9 +7,8 @@ from time import monotonic
 
 import psutil
 import pytest
-from support.fleet import PATIENCE_S, check_all_ok, draft_of, limits, running_fleet, runs, until
+from support.fleet import PATIENCE_S, check_all_ok, draft_of, limits, runs, until
 
-from batchfleet.models.drafting import PublishOptions, draft_of_file
 from batchfleet.ops import deployment
 
 ECHO = "echo"
@@ -57,20 +56,11 @@ STARTS = """for apart in (False, True):
             note("children", child.pid)"""
 
 
-@pytest.fixture
-def fleet(redis_server, namespace, tmp_path):
-    with running_fleet(redis_server, namespace, tmp_path) as found:
-        yield found
-
-
 def publish(fleet, name, load=BEHAVES, **limits):
     """Publish a version, as `model/version`, and return its record."""
     model, _, version = name.partition("/")
-    path = fleet.folder / "model.py"
-    path.write_text(MODEL.format(folder=str(fleet.folder), load=load))
-    wishes = PublishOptions(model=model, version=version, limits=limits)
-    draft, sources = draft_of_file(path, wishes)
-    return fleet.store.publish(draft, sources).record()
+    text = MODEL.format(folder=str(fleet.folder), load=load)
+    return fleet.publish_code(text, model, version, limits=limits).record()
 
 
 def deploy(fleet, name, load=BEHAVES, **limits):
@@ -138,15 +128,13 @@ def worker(fleet):
     fleet.deploy(draft_of("echo", ECHO, limits=limits(max_batch_size=4)))
     fleet.router()
     consumer = fleet.consumer(allow_code="own")
-    fleet.wait_served(ECHO)
-    fleet.wait_routed(ECHO)
+    fleet.wait_until_served(ECHO)
     return consumer
 
 
 def test_a_process_whose_forked_helper_lives_on_is_replaced(fleet, worker):
     deploy(fleet, "own/1", FORKS)
-    fleet.wait_served("own")
-    fleet.wait_routed("own")
+    fleet.wait_until_served("own")
     (helper,) = noted(fleet, "children")
     began = monotonic()
     assert fleet.ask("own", "leave").error["name"] == "poison"
@@ -160,8 +148,7 @@ def test_a_process_whose_forked_helper_lives_on_is_replaced(fleet, worker):
 )
 def test_what_a_version_started_ends_with_its_process(fleet, worker, end):
     deploy(fleet, "own/1", STARTS)
-    fleet.wait_served("own")
-    fleet.wait_routed("own")
+    fleet.wait_until_served("own")
     children = noted(fleet, "children")
     assert len(children) == 2
     if end == "stop":
@@ -256,8 +243,7 @@ def test_many_versions_that_end_their_load_end_the_shared_process_twice(fleet, w
 @pytest.mark.slow
 def test_a_version_that_ends_the_process_again_and_again_gets_one_of_its_own(fleet, worker):
     deploy(fleet, "own/1")
-    fleet.wait_served("own")
-    fleet.wait_routed("own")
+    fleet.wait_until_served("own")
     assert fleet.ask("own", "leave").error["name"] == "poison"
     assert len(lost(worker)) == 2
     until(lambda: len(psutil.Process(worker.pid).children()) == 2, "it has a process of its own")
@@ -272,8 +258,7 @@ def test_a_version_that_ends_the_process_again_and_again_gets_one_of_its_own(fle
 @pytest.mark.slow
 def test_what_a_version_held_goes_with_it_into_a_process_of_its_own(fleet, worker):
     deploy(fleet, "own/1")
-    fleet.wait_served("own")
-    fleet.wait_routed("own")
+    fleet.wait_until_served("own")
     fleet.ask("own")
     texts = ["leave" if at in {3, 9} else f"text {at}" for at in range(20)]
     replies = fleet.replies("own", fleet.submit_all("own", [{"text": text} for text in texts]))

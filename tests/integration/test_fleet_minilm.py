@@ -27,8 +27,7 @@ def fleet(redis_server, tmp_path_factory):
     with running_fleet(redis_server, namespace, tmp_path_factory.mktemp("fleet")) as found:
         found.store = store
         found.deploy_record(MODEL, manifest.record())
-        programs = [found.start("router"), found.start("consumer")]
-        found.router_program, found.worker = [p.wait_until_ready(60) for p in programs]
+        found.bring_up(ready_s=60)
         yield found
         found.server.unlink(*found.server.scan_iter(f"{namespace}:*", count=1000))
 

@@ -5,8 +5,6 @@ import json
 import pytest
 from support.fleet import check_all_ok, running_fleet
 
-from batchfleet.models.drafting import PublishOptions, draft_of_file
-
 MODELS = """\
 import numpy as np
 from batchfleet import Model
@@ -58,19 +56,13 @@ class Polished(Buffered):
 @pytest.fixture
 def fleet(redis_server, namespace, tmp_path):
     with running_fleet(redis_server, namespace, tmp_path, allow_code="own") as fleet:
-        fleet.router()
-        fleet.consumer()
+        fleet.bring_up()
         yield fleet
 
 
 def serve(fleet, kind):
-    path = fleet.folder / "model.py"
-    path.write_text(MODELS)
-    draft, sources = draft_of_file(path, PublishOptions(model="m", version="1", class_name=kind))
-    manifest = fleet.store.publish(draft, sources)
-    fleet.deploy_record("m", manifest.record())
-    fleet.wait_served("m")
-    fleet.wait_routed("m")
+    fleet.deploy_code(MODELS, "m", class_name=kind)
+    fleet.wait_until_served("m")
 
 
 def inputs(*values):

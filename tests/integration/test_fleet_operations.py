@@ -1,14 +1,12 @@
 """What operators do while a fleet runs: versions, limits, undeploying, patterns, misfits."""
 
-import secrets
-
 import pytest
 from support.fleet import (
     check_all_ok,
     data_of,
     digests,
     draft_of,
-    running_fleet,
+    shared_fleet,
     tokens_draft,
     until,
 )
@@ -18,25 +16,10 @@ from batchfleet.ops import deployment
 
 @pytest.fixture(scope="module")
 def fleet(redis_server, tmp_path_factory):
-    namespace = f"t{secrets.token_hex(6)}"
-    folder = tmp_path_factory.mktemp("fleet")
-    with running_fleet(redis_server, namespace, folder, lease_ms=900, beat_ms=300) as found:
-        found.deploy(draft_of("echo", "echo"))
-        found.deploy(tokens_draft("texts"))
-        programs = [found.start(kind) for kind in ("router", "consumer", "consumer")]
-        found.router_program, *found.workers = [p.wait_until_ready() for p in programs]
+    folder, lease = tmp_path_factory.mktemp("fleet"), {"lease_ms": 900, "beat_ms": 300}
+    drafts = (draft_of("echo", "echo"), tokens_draft("texts"))
+    with shared_fleet(redis_server, folder, *drafts, workers=2, **lease) as found:
         yield found
-        assert all(program.is_running() for program in programs)
-        found.server.unlink(*found.server.scan_iter(f"{namespace}:*", count=1000))
-
-
-@pytest.fixture
-def model(fleet):
-    """A name that no other test uses; whatever it was deployed as is idle in the end."""
-    name = f"m{secrets.token_hex(4)}"
-    yield name
-    if fleet.server.sismember(f"{fleet.namespace}:models", name):
-        fleet.wait_idle(name)
 
 
 def test_a_second_version_takes_over_without_an_error(fleet, model):

@@ -5,9 +5,7 @@ import os
 from dataclasses import replace
 
 import pytest
-from support.fleet import running_fleet, until
-
-from batchfleet.models.drafting import PublishOptions, draft_of_file
+from support.fleet import until
 
 SHOUT = """\
 from batchfleet import Model
@@ -16,22 +14,6 @@ class Shout(Model):
     def predict(self, rows, context):
         return [{"text": row["text"].upper()} for row in rows]
 """
-
-
-@pytest.fixture
-def fleet(redis_server, namespace, tmp_path):
-    with running_fleet(redis_server, namespace, tmp_path) as fleet:
-        yield fleet
-
-
-def publish(fleet, model, text=SHOUT, version="1"):
-    """Publish a file's class and put it in service."""
-    path = fleet.folder / "model.py"
-    path.write_text(text)
-    draft, sources = draft_of_file(path, PublishOptions(model=model, version=version))
-    manifest = fleet.store.publish(draft, sources)
-    fleet.deploy_record(model, manifest.record())
-    return manifest
 
 
 def refusal(fleet, model, version="1"):
@@ -47,9 +29,8 @@ def refusal(fleet, model, version="1"):
 def test_own_code_is_served_where_it_is_allowed(fleet):
     fleet.router()
     fleet.consumer(allow_code="own")
-    publish(fleet, "shout")
-    fleet.wait_served("shout")
-    fleet.wait_routed("shout")
+    fleet.deploy_code(SHOUT, "shout")
+    fleet.wait_until_served("shout")
     reply = fleet.ask("shout", ["a", "b"])
     assert reply.outputs[0]["data"] == ["A", "B"]
 
@@ -57,7 +38,7 @@ def test_own_code_is_served_where_it_is_allowed(fleet):
 @pytest.mark.slow
 def test_code_of_the_store_is_refused_unless_the_operator_allows_it(fleet):
     consumer = fleet.consumer()
-    publish(fleet, "shout")
+    fleet.deploy_code(SHOUT, "shout")
     sha256 = hashlib.sha256(SHOUT.encode()).hexdigest()
     assert f"--allow-code digest:{sha256}" in refusal(fleet, "shout")
     consumer.stop()
@@ -68,9 +49,8 @@ def test_code_of_the_store_is_refused_unless_the_operator_allows_it(fleet):
 def test_what_a_class_raises_is_told_with_its_own_trace_in_the_log_alone(fleet):
     fleet.router()
     consumer = fleet.consumer(allow_code="own")
-    publish(fleet, "broken", SHOUT.replace("upper()", "nonsense()"))
-    fleet.wait_served("broken")
-    fleet.wait_routed("broken")
+    fleet.deploy_code(SHOUT.replace("upper()", "nonsense()"), "broken")
+    fleet.wait_until_served("broken")
     error = fleet.ask("broken").error
     assert error["name"] == "model_error"
     assert "model.py" not in str(error)
@@ -79,7 +59,7 @@ def test_what_a_class_raises_is_told_with_its_own_trace_in_the_log_alone(fleet):
     assert "model.py" in first
     assert "line 5, in predict" in first
 
-    publish(fleet, "unready", "1 / 0\n" + SHOUT)
+    fleet.deploy_code("1 / 0\n" + SHOUT, "unready")
     assert "ZeroDivisionError" in refusal(fleet, "unready")
     (told,) = consumer.events("load_failed")
     assert "model.py" in told["exception"].splitlines()[1]
@@ -111,7 +91,7 @@ def test_requests_outwait_a_crash_after_which_their_version_is_loaded_anew(fleet
     (fleet.folder / "loads").touch()
     fleet.router(no_worker_ms=400)
     consumer = fleet.consumer(allow_code="own")
-    manifest = publish(fleet, "dying", DYING.format(folder=str(fleet.folder)))
+    manifest = fleet.deploy_code(DYING.format(folder=str(fleet.folder)), "dying")
     fleet.wait_served("dying")
     until(lambda: fleet.ask("dying").status == "ok", "the router knows that it is served")
 
@@ -141,9 +121,8 @@ def test_refused_outputs_and_models_that_exit_are_told_in_the_log(fleet):
         'return [{"text": row["text"].upper()} for row in rows]',
         'return [rows, exit(3)] if rows[0]["text"] == "exit" else []',
     )
-    publish(fleet, "wrong", text)
-    fleet.wait_served("wrong")
-    fleet.wait_routed("wrong")
+    fleet.deploy_code(text, "wrong")
+    fleet.wait_until_served("wrong")
     errors = [fleet.ask("wrong", "a secret").error for _ in range(2)]
     assert [error["name"] for error in errors] == ["bad_output"] * 2
     (told,) = consumer.events("bad_output")

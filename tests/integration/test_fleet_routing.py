@@ -4,7 +4,7 @@ import signal
 from collections import Counter
 
 import pytest
-from support.fleet import draft_of, limits, running_fleet, until
+from support.fleet import draft_of, limits, until
 
 from batchfleet.broker import requests
 from batchfleet.ops import deployment
@@ -13,15 +13,9 @@ MODEL = "m"
 
 
 @pytest.fixture
-def fleet(redis_server, namespace, tmp_path):
-    with running_fleet(redis_server, namespace, tmp_path) as found:
-        found.deploy(draft_of("echo", MODEL))
-        yield found
-
-
-def start(fleet, *kinds, **settings):
-    programs = [fleet.start(kind, **settings) for kind in kinds]
-    return [program.wait_until_ready() for program in programs]
+def fleet(fleet):
+    fleet.deploy(draft_of("echo", MODEL))
+    return fleet
 
 
 def check_all_answered_once(fleet, ids):
@@ -34,7 +28,7 @@ def check_all_answered_once(fleet, ids):
 
 
 def test_two_routers_share_the_ingress_and_answer_once(fleet):
-    start(fleet, "router", "router", "consumer")
+    fleet.start_all("router", "router", "consumer")
     stream = fleet.keys(MODEL).ingress("default")
     until(lambda: len(fleet.server.xinfo_consumers(stream, "router")) == 2, "both routers read")
     ids = []
@@ -47,21 +41,21 @@ def test_two_routers_share_the_ingress_and_answer_once(fleet):
 
 @pytest.mark.slow
 def test_what_a_killed_router_had_read_is_answered_by_the_next_one(fleet):
-    (router,) = start(fleet, "router")
-    start(fleet, "consumer")
+    (router,) = fleet.start_all("router")
+    fleet.start_all("consumer")
     stream = fleet.keys(MODEL).ingress("default")
     ids = fleet.submit_all(MODEL, [{"text": f"text {at}"} for at in range(300)])
     assert router.kill() == -signal.SIGKILL
     ids += fleet.submit_all(MODEL, [{"text": f"more {at}"} for at in range(20)])
     # Whatever the router was doing: some entries lie with a router that never comes back.
     fleet.executor.run(requests.read_ingress([stream], "r-gone", 10, 0))
-    start(fleet, "router")
+    fleet.start_all("router")
     check_all_answered_once(fleet, ids)
     assert fleet.runs(MODEL) == len(ids)
 
 
 def test_a_router_that_stops_finishes_what_it_has_read(fleet):
-    first, _, _ = start(fleet, "router", "router", "consumer")
+    first, _, _ = fleet.start_all("router", "router", "consumer")
     ids = []
     for _ in range(10):
         ids += fleet.submit_all(MODEL, [{}] * 30)
@@ -71,7 +65,7 @@ def test_a_router_that_stops_finishes_what_it_has_read(fleet):
 
 
 def test_a_version_that_nobody_serves_is_told_to_those_that_wait_and_to_new_ones(fleet):
-    start(fleet, "router", no_worker_ms=400)
+    fleet.start_all("router", no_worker_ms=400)
     waiting = fleet.submit_all(MODEL, [{"text": f"text {at}"} for at in range(150)])
     for reply in fleet.replies(MODEL, waiting):
         assert reply.error["name"] == "no_worker"
@@ -82,23 +76,23 @@ def test_a_version_that_nobody_serves_is_told_to_those_that_wait_and_to_new_ones
     assert fleet.ask(MODEL).error["name"] == "no_worker"
     assert fleet.runs(MODEL) == len(waiting)
     assert fleet.open_requests(MODEL) == 0
-    start(fleet, "consumer")
+    fleet.start_all("consumer")
     until(lambda: fleet.ask(MODEL).status == "ok", "the worker is noticed")
     fleet.wait_idle(MODEL)
     assert {len(fleet.items(MODEL, name)) for name in waiting} == {1}
 
 
 def test_requests_that_came_before_the_worker_wait_for_it(fleet):
-    start(fleet, "router")
+    fleet.start_all("router")
     ids = fleet.submit_all(MODEL, [{}] * 30)
     until(lambda: fleet.waiting(MODEL) == 30, "all are accepted")
-    start(fleet, "consumer")
+    fleet.start_all("consumer")
     check_all_answered_once(fleet, ids)
 
 
 @pytest.mark.slow
 def test_everything_is_answered_although_connections_are_cut(fleet):
-    router, worker = start(fleet, "router", "consumer")
+    router, worker = fleet.start_all("router", "consumer")
     ids = []
     for _ in range(5):
         ids += fleet.submit_all(MODEL, [{"text": "!sleep:1"} for _ in range(60)])
@@ -114,7 +108,7 @@ def test_everything_is_answered_although_connections_are_cut(fleet):
 
 
 def test_one_ill_formed_deploy_record_stops_no_other_model(fleet):
-    router, worker = start(fleet, "router", "consumer")
+    router, worker = fleet.start_all("router", "consumer")
     fleet.deploy(draft_of("echo", "broken"))
     fleet.wait_served("broken")
     fleet.server.hset(fleet.keys("broken").deploy, "version:1", "{")
@@ -127,7 +121,7 @@ def test_one_ill_formed_deploy_record_stops_no_other_model(fleet):
 
 
 def test_a_work_stream_that_is_gone_is_told_and_stops_nobody(fleet):
-    router, _ = start(fleet, "router", "consumer")
+    router, _ = fleet.start_all("router", "consumer")
     fleet.server.delete(*fleet.queues(MODEL))
     assert fleet.ask(MODEL).error["name"] == "unavailable"
     fleet.deploy(draft_of("echo", MODEL))
@@ -136,7 +130,7 @@ def test_a_work_stream_that_is_gone_is_told_and_stops_nobody(fleet):
 
 
 def test_entries_with_wrong_clocks_are_answered(fleet):
-    start(fleet, "router", "consumer")
+    fleet.start_all("router", "consumer")
     stream = fleet.keys(MODEL).ingress("default")
     past = {"id": "past", "inputs": '{"text": ["x"]}', "timeout_ms": "1000"}
     fleet.server.xadd(stream, past, id="1-0")
@@ -150,7 +144,7 @@ def test_entries_with_wrong_clocks_are_answered(fleet):
 
 def test_buckets_that_are_changed_drain(fleet):
     """What waits in the old ones is served, and their streams are removed then."""
-    start(fleet, "router")
+    fleet.start_all("router")
     values = limits(buckets=(16, 32), max_batch_size=1)
     fleet.deploy(draft_of("echo", "b", limits=values, bytes_per_token=4.0))
     fleet.wait_routed("b")
@@ -166,7 +160,7 @@ def test_buckets_that_are_changed_drain(fleet):
 
     until(placed_anew, "new requests go to the new bucket")
     assert any(name.endswith(":32") for name in fleet.queues("b"))
-    start(fleet, "consumer")
+    fleet.start_all("consumer")
     replies = fleet.replies("b", old)
     assert Counter(reply.status for reply in replies) == {"ok": len(old)}
     assert {reply.receipt["bucket"] for reply in replies} == {16, 32, 64}
@@ -185,7 +179,7 @@ HOUR_MS = 3_600_000
 
 
 def test_a_reply_lives_as_its_caller_asked_however_the_request_ends(fleet):
-    start(fleet, "router")
+    fleet.start_all("router")
     keys, asked = fleet.keys(MODEL), {"result_ttl_ms": str(HOUR_MS)}
     late = fleet.submit(MODEL, timeout_ms="300", **asked)
     delayed = fleet.submit(MODEL, delay_ms=str(HOUR_MS), **asked)
@@ -202,8 +196,8 @@ def test_a_reply_lives_as_its_caller_asked_however_the_request_ends(fleet):
 
 @pytest.mark.parametrize("is_dead", [True, False], ids=["dead", "frozen"])
 def test_a_model_leaves_nothing_that_stays_whatever_became_of_its_worker(fleet, is_dead):
-    (worker,) = start(fleet, "consumer")
-    start(fleet, "router")
+    (worker,) = fleet.start_all("consumer")
+    fleet.start_all("router")
     fleet.wait_served(MODEL)
     assert fleet.ask(MODEL).status == "ok"
     worker.signal(signal.SIGKILL if is_dead else signal.SIGSTOP)

@@ -36,12 +36,7 @@ def folder(tmp_path):
 @pytest.fixture
 def served(fleet):
     """One model on two routers and one worker."""
-    fleet.deploy(draft_of("echo", MODEL))
-    programs = [fleet.start(kind) for kind in ("router", "router", "consumer")]
-    for program in programs:
-        program.wait_until_ready()
-    fleet.wait_served(MODEL)
-    fleet.wait_routed(MODEL)
+    fleet.bring_up(draft_of("echo", MODEL), routers=2)
     check_all_ok([fleet.ask(MODEL)])
     return fleet
 
@@ -173,8 +168,8 @@ def frozen_router(fleet, cli):
 def test_a_frozen_router_is_named_then_left_out_and_does_no_harm(served, cli):
     router, name = frozen_router(served, cli)
     failed = cli("pause", MODEL, "--refuse", "--wait", "1", exit_code=1)
-    assert f"not followed within 1 s: router {name}." in failed.stderr
-    assert "is paused" in failed.stdout, "it is in force all the same"
+    assert f"did not follow within 1 s: router {name}." in failed.stderr
+    assert "is paused" in failed.stdout, "the change is active all the same"
     told = shown(cli, "pause", MODEL, "--refuse", "--wait", "1", exit_code=1)
     assert not told["followed"]
     epochs = {one["name"]: one["epoch"] for one in told["programs"]}
@@ -183,7 +178,7 @@ def test_a_frozen_router_is_named_then_left_out_and_does_no_harm(served, cli):
     key = router_key(served.namespace, name)
     until(lambda: not served.server.exists(key), "its sign of life has expired")
     passed = cli("pause", MODEL, "--refuse")
-    assert f"left out, for want of a heartbeat: router {name};" in passed.stderr
+    assert f"not waited for, without a heartbeat: router {name};" in passed.stderr
     assert name not in cli("pause", MODEL, "--refuse").stderr, "it is named once"
     router.signal(signal.SIGCONT)
     replies = served.replies(MODEL, served.submit_all(MODEL, [{}] * 100))
@@ -234,12 +229,12 @@ def test_a_frozen_worker_is_named_then_left_out_and_takes_nothing(served, cli):
     (name,) = names(shown(cli, "resume", MODEL), "worker")
     worker.signal(signal.SIGSTOP)
     failed = cli("pause", MODEL, "--wait", "1", exit_code=1)
-    assert f"not followed within 1 s: worker {name}." in failed.stderr
+    assert f"did not follow within 1 s: worker {name}." in failed.stderr
     waiting = served.submit_all(MODEL, [{}] * 20)
     assert all(is_accepted(served, one) for one in waiting)
     until(lambda: not served.server.exists(served.keys(MODEL).worker(name)), "its hash expires")
     passed = cli("pause", MODEL)
-    assert f"left out, for want of a heartbeat: worker {name};" in passed.stderr
+    assert f"not waited for, without a heartbeat: worker {name};" in passed.stderr
     worker.signal(signal.SIGCONT)
     until(lambda: names(shown(cli, "pause", MODEL), "worker") and all_heard(cli), "it beats again")
     assert served.pending(MODEL) == 0
@@ -261,7 +256,7 @@ def test_without_a_router_it_is_said_and_the_command_has_done_its_work(fleet, cl
     fleet.wait_served(MODEL)
     for command in ("pause", "resume"):
         told = cli(command, MODEL)
-        assert "no router is running; requests wait until one is started" in told.stderr
+        assert "no router is running; requests wait until one starts" in told.stderr
     assert "no router is running" in cli("status").stdout
 
 

@@ -55,14 +55,7 @@ class ForgetfulServer:
 def served(server, namespace, folder, routers, models=MODELS):
     """A fleet of several models that is ready."""
     with running_fleet(server, namespace, folder) as fleet:
-        for model in models:
-            fleet.deploy(draft_of("echo", model))
-        programs = [fleet.start(kind) for kind in (*["router"] * routers, "consumer")]
-        for program in programs:
-            program.wait_until_ready()
-        for model in models:
-            fleet.wait_served(model)
-            fleet.wait_routed(model)
+        fleet.bring_up(*(draft_of("echo", model) for model in models), routers=routers)
         check_all_ok([fleet.ask(model) for model in models])
         yield fleet
 

@@ -64,7 +64,7 @@ def test_it_waits_for_as_long_as_all_loads_may_take(fleet, redis_url, namespace)
 
 def test_a_program_that_ends_is_noticed_though_another_is_not_ready(fleet):
     local, _ = fleet(router=NEVER, consumer="raise SystemExit(7)")
-    with local, pytest.raises(ProgramError, match="consumer 1 ended with exit code 7"):
+    with local, pytest.raises(ProgramError, match="consumer 1 exited with code 7"):
         local.start_programs()
 
 

@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-import redis
 from support.server import url_as
 from support.stub_fleet import deploy_model
 
@@ -25,12 +24,6 @@ async def executor(url):
     executor = LoopingExecutor(url, "test-looping")
     yield executor
     await executor.close()
-
-
-@pytest.fixture
-def server(redis_url):
-    with redis.Redis.from_url(redis_url, socket_timeout=10, retry=None) as connection:
-        yield connection
 
 
 def kill(server, name):

@@ -25,12 +25,7 @@ def own_server(tmp_path_factory):
 def fleet(own_server, namespace, tmp_path):
     """A router and two workers that serve one model."""
     with running_fleet(own_server, namespace, tmp_path) as found:
-        found.deploy(draft_of("echo", MODEL))
-        programs = [found.start(kind) for kind in ("router", "consumer", "consumer")]
-        for program in programs:
-            program.wait_until_ready()
-        found.wait_served(MODEL, workers=2)
-        found.wait_routed(MODEL)
+        found.bring_up(draft_of("echo", MODEL), workers=2)
         check_all_ok([found.ask(MODEL)])
         yield found
         found.server.flushall()
@@ -92,8 +87,7 @@ def test_a_model_that_was_undeployed_stays_so(fleet):
     deployment.undeploy(fleet.operator, MODEL, forced=True)
     until(lambda: not fleet.lanes(MODEL), "workers have left it")
     fleet.deploy(draft_of("echo", "other"))
-    fleet.wait_served("other", workers=2)
-    fleet.wait_routed("other")
+    fleet.wait_until_served("other", workers=2)
     check_all_ok([fleet.ask("other")])
     assert not fleet.server.exists(fleet.keys(MODEL).deploy)
     assert not fleet.server.exists(fleet.keys(MODEL).ingress("default"))

@@ -122,5 +122,5 @@ def test_a_program_that_cannot_be_run_is_one_sentence(tmp_path):
 
 
 def test_a_blank_in_a_url_is_said_to_be_written_otherwise():
-    with pytest.raises(SettingsError, match="%20 for a blank"):
+    with pytest.raises(SettingsError, match="%20 for a space"):
         load_settings({"redis_url": "unix:///a b/server.sock"}, {})

@@ -4,10 +4,9 @@ import secrets
 from time import monotonic
 
 import pytest
-from support.fleet import check_all_ok, draft_of, limits, running_fleet, until
+from support.fleet import check_all_ok, draft_of, limits, shared_fleet, until
 
 from batchfleet.broker import fleet as commands
-from batchfleet.models.drafting import PublishOptions, draft_of_file
 from batchfleet.ops import dead_letters, deployment, open_requests
 from batchfleet.ops.cli.open_requests import model_view
 from batchfleet.wire.reply import decode_reply
@@ -34,15 +33,9 @@ class Flaky(Model):
 @pytest.fixture(scope="module")
 def fleet(redis_server, tmp_path_factory):
     """A fleet with one worker, and no model yet."""
-    namespace = f"t{secrets.token_hex(6)}"
-    folder = tmp_path_factory.mktemp("fleet")
-    with running_fleet(redis_server, namespace, folder, allow_code="own") as found:
-        found.deploy(draft_of("echo", "spare"))
-        programs = [found.start(kind) for kind in ("router", "consumer")]
-        found.router_program, found.worker = [p.wait_until_ready() for p in programs]
+    folder, draft = tmp_path_factory.mktemp("fleet"), draft_of("echo", "spare")
+    with shared_fleet(redis_server, folder, draft, allow_code="own") as found:
         yield found
-        assert all(program.is_running() for program in programs)
-        found.server.unlink(*found.server.scan_iter(f"{namespace}:*", count=1000))
 
 
 @pytest.fixture
@@ -189,15 +182,10 @@ def test_a_parked_request_is_cancelled_and_does_not_run(fleet, model):
 
 
 @pytest.fixture(scope="module")
-def flaky(fleet, tmp_path_factory):
+def flaky(fleet):
     """A model that fails as often as each request says."""
-    path = tmp_path_factory.mktemp("code") / "model.py"
-    path.write_text(FLAKY)
-    draft, sources = draft_of_file(path, PublishOptions(model="flaky", version="1"))
-    record = fleet.store.publish(draft, sources).record()
-    fleet.deploy_record("flaky", record)
-    fleet.wait_served("flaky")
-    fleet.wait_routed("flaky")
+    fleet.deploy_code(FLAKY, "flaky")
+    fleet.wait_until_served("flaky")
     return "flaky"
 
 
@@ -211,7 +199,7 @@ def test_a_request_that_fails_twice_is_answered_the_third_time(fleet, flaky, tmp
     assert reply.status == "ok"
     assert reply.receipt["attempt"] == 3
     assert path.read_text() == "3"
-    assert len(fleet.worker.events("request.retried")) >= 2
+    assert len(fleet.workers[0].events("request.retried")) >= 2
 
 
 def test_retries_that_are_used_up_end_in_a_dead_letter(fleet, flaky, tmp_path):

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from support.commands import PROGRAM, batchfleet, run
 from support.odd_stores import GOOD, make_good
 from support.traps import forge_built
 
@@ -18,7 +19,6 @@ from batchfleet.models.store import Store
 
 STRANGER = 54321
 PATIENCE_S = 60
-PROGRAM = [sys.executable, "-m", "batchfleet.ops"]
 MODEL = """\
 import batchfleet
 
@@ -65,11 +65,8 @@ class Stranger:
         self.environ = {"PATH": os.defpath, "TMPDIR": str(place), **home}
 
     def run(self, *arguments, exit_code=0, logs_trace=False):
-        done = subprocess.run(
-            as_stranger([*PROGRAM, *arguments]), env=self.environ, cwd=self.place,
-            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-        )  # fmt: skip
-        assert done.returncode == exit_code, done.stderr
+        command = as_stranger([*PROGRAM, *arguments])
+        done = run(command, exit_code=exit_code, env=self.environ, cwd=self.place)
         assert logs_trace or "Traceback" not in done.stderr
         return done
 
@@ -110,20 +107,12 @@ def test_a_strangers_cache_is_a_private_folder_among_the_temporary_ones(place):
     stranger = Stranger(place, {})
     ask = "from batchfleet.models.cache import default_cache; print(default_cache())"
     command = as_stranger([sys.executable, "-c", ask])
-
-    def run():
-        return subprocess.run(
-            command, env=stranger.environ, capture_output=True, text=True, check=False,
-            timeout=PATIENCE_S,
-        )  # fmt: skip
-
-    done = run()
-    assert done.returncode == 0, done.stderr
+    done = run(command, env=stranger.environ)
     folder = Path(done.stdout.strip())
     assert folder == place / f"batchfleet-{STRANGER}"
     assert (folder.stat().st_uid, folder.stat().st_mode & 0o777) == (STRANGER, 0o700)
     os.chown(folder, STRANGER + 1, STRANGER)
-    assert "belongs to user" in run().stderr
+    assert "belongs to user" in run(command, exit_code=1, env=stranger.environ).stderr
 
 
 @needs_another_user
@@ -202,12 +191,9 @@ def test_a_full_disk_leaves_nothing_half_written_and_one_sentence(tmp_path):
     make_good(store)
     (tmp_path / "model.py").write_text(MODEL)
     (tmp_path / "weights.bin").write_bytes(b"x" * 1_000_000)
-    command = [*PROGRAM, "models", "publish", "model.py", "--name", "m", "--version", "1"]
-    done = subprocess.run(
-        [*command, "--file", "weights.bin"], cwd=tmp_path, capture_output=True, text=True,
-        timeout=PATIENCE_S, check=False, preexec_fn=limit_files,
-    )  # fmt: skip
-    assert done.returncode == 1
+    publish = ("models", "publish", "model.py", "--name", "m", "--version", "1")
+    options = {"exit_code": 1, "cwd": tmp_path, "preexec_fn": limit_files}
+    done = batchfleet(*publish, "--file", "weights.bin", **options)
     assert "error: store: cannot publish to" in done.stderr
     assert "File too large" in done.stderr
     assert "Traceback" not in done.stderr

@@ -76,15 +76,10 @@ def fleet(mortal, namespace, tmp_path):
         yield found
 
 
-def started(fleet, draft=None, workers=1, **settings):
+def started(fleet, draft=None, workers=1):
     """A router and workers that are ready; (router, workers)."""
-    fleet.deploy(draft or draft_of("echo", MODEL))
-    router = fleet.start("router", **settings)
-    consumers = [fleet.start("consumer", **settings) for _ in range(workers)]
-    programs = [program.wait_until_ready() for program in (router, *consumers)]
-    fleet.wait_served(MODEL, workers=workers)
-    fleet.wait_routed(MODEL)
-    return programs[0], programs[1:]
+    fleet.bring_up(draft or draft_of("echo", MODEL), workers=workers)
+    return fleet.routers[0], fleet.workers
 
 
 @contextmanager
@@ -318,10 +313,8 @@ def test_ids_that_are_used_up_stop_no_other_tenant(fleet):
 )
 def test_what_is_finished_is_kept_while_nothing_can_be_written(fleet, setting, spoilt, sound):
     """Longer than a lease, so that a peer would bury a worker whose beats do not get through."""
-    lease = {"lease_ms": 900, "beat_ms": 300, "recover_ms": 300}
-    _, workers = started(
-        fleet, draft_of("echo", MODEL, limits=limits(max_batch_size=4)), workers=2, **lease
-    )
+    fleet.settings |= {"lease_ms": 900, "beat_ms": 300, "recover_ms": 300}
+    _, workers = started(fleet, draft_of("echo", MODEL, limits=limits(max_batch_size=4)), 2)
     ids = fleet.submit_all(MODEL, [{"text": "!sleep:300"}] * 16)
     until(lambda: fleet.pending(MODEL) >= 8, "both hold some")
     fleet.server.config_set(setting, spoilt)

@@ -2,14 +2,13 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
+from support.commands import PROGRAM, batchfleet
 
 from batchfleet.service.lifecycle import spawn
 
 PATIENCE_S = 60
-PROGRAM = [sys.executable, "-m", "batchfleet.ops"]
 CHATTY = """\
 import multiprocessing, os, signal, sys
 from batchfleet import Model, Row
@@ -42,15 +41,6 @@ class Chatty(Model):
 """
 
 
-def run(*arguments, exit_code=0, **options):
-    done = subprocess.run(
-        [*PROGRAM, *arguments],
-        capture_output=True, text=True, timeout=PATIENCE_S, check=False, **options,
-    )  # fmt: skip
-    assert done.returncode == exit_code, done.stderr
-    return done
-
-
 @pytest.fixture
 def chatty(tmp_path, monkeypatch):
     """A file with a model that talks; the store is the default one, in the folder of the test."""
@@ -63,7 +53,7 @@ def chatty(tmp_path, monkeypatch):
 @pytest.fixture
 def fleet(chatty, tmp_path):
     """The model served by `up` from `./store`; gives the log and the URL."""
-    run("models", "publish", str(chatty), "--name", "chatty", "--version", "1")
+    batchfleet("models", "publish", str(chatty), "--name", "chatty", "--version", "1")
     with (tmp_path / "log").open("wb") as log:
         process = spawn([*PROGRAM, "up", "--json"], stdout=subprocess.PIPE, stderr=log)
     try:
@@ -79,7 +69,7 @@ def fleet(chatty, tmp_path):
 
 def ask(url, text, exit_code=0):
     """The reply to one text."""
-    done = run("infer", "chatty", text, "--json", "--redis-url", url, exit_code=exit_code)
+    done = batchfleet("infer", "chatty", text, "--json", "--redis-url", url, exit_code=exit_code)
     return json.loads(done.stdout)
 
 
@@ -97,16 +87,16 @@ def test_what_a_model_prints_goes_to_the_log_and_nothing_it_does_ends_the_fleet(
     assert "EOFError" in error["message"]
     assert "batchfleet dev" in error["message"]
     # The first version has left the folder that it was started in, and emptied the environment.
-    run("models", "publish", str(chatty), "--name", "chatty", "--version", "2")
-    run("deploy", "chatty/2", "--redis-url", url, "--wait", "30")
+    batchfleet("models", "publish", str(chatty), "--name", "chatty", "--version", "2")
+    batchfleet("deploy", "chatty/2", "--redis-url", url, "--wait", "30")
     assert ask(url, "hello")["version"] == "2"
 
 
 @pytest.mark.slow
 def test_a_worker_prints_nothing_but_its_ready_line(chatty, redis_server, namespace):
-    run("models", "publish", str(chatty), "--name", "chatty", "--version", "1")
+    batchfleet("models", "publish", str(chatty), "--name", "chatty", "--version", "1")
     server = ("--redis-url", redis_server.socket_url, "--namespace", namespace)
-    run("deploy", "chatty", *server)
+    batchfleet("deploy", "chatty", *server)
     with spawn(
         [*PROGRAM, "consumer", *server, "--allow-code", "own", "--json"],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -126,18 +116,18 @@ def test_a_pool_of_processes_finds_the_functions_of_a_version(fleet, method):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_a_pool_works_where_a_version_is_tried(chatty, method):
-    done = run("models", "try", str(chatty), "--text", method, "--json")
+    done = batchfleet("models", "try", str(chatty), "--text", method, "--json")
     assert json.loads(done.stdout)["outputs"][0]["data"] == [42]
     assert "from a library" in done.stderr
 
 
 @pytest.mark.slow
 def test_a_trial_that_asks_or_ends_its_process_is_told_in_words(chatty):
-    done = run(
+    done = batchfleet(
         "models", "try", str(chatty), "--text", "input", exit_code=1, stdin=subprocess.DEVNULL
     )
     assert done.stdout == ""
     assert "EOFError" in done.stderr
     chatty.write_text(CHATTY.replace("return text.upper()", "os._exit(7)"))
-    done = run("models", "try", str(chatty), "--text", "hello", "--json", exit_code=1)
+    done = batchfleet("models", "try", str(chatty), "--text", "hello", "--json", exit_code=1)
     assert "exit code 7" in done.stdout + done.stderr

@@ -4,12 +4,12 @@ import json
 import os
 import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import psutil
 import pytest
 import redis
+from support.commands import PROGRAM, batchfleet
 from support.other_user import answer_to_ping, as_attacker, needs_another_user
 from support.server import KINDS, private_server
 
@@ -20,7 +20,6 @@ from batchfleet.models.store import Store
 from batchfleet.service.lifecycle import spawn
 
 PATIENCE_S = 60
-PROGRAM = [sys.executable, "-m", "batchfleet.ops"]
 
 
 class Fleet:
@@ -105,13 +104,7 @@ def test_a_port_has_a_password_that_lies_in_a_private_file(start, command, monke
     with Client() as client:
         model = fleet.facts.get("model", "echo")
         assert client.infer(model, "hello").outputs
-    done = subprocess.run(
-        [*PROGRAM, "status", "--json"], capture_output=True, text=True, timeout=PATIENCE_S,
-        check=True,
-    )  # fmt: skip
-    settings = subprocess.run(
-        [*PROGRAM, "settings"], capture_output=True, text=True, timeout=PATIENCE_S, check=True
-    )
+    done, settings = batchfleet("status", "--json"), batchfleet("settings")
     shown = [fleet.shown(), done.stdout, done.stderr, settings.stdout, *fleet.command_lines()]
     assert [text for text in shown if password in text] == []
 

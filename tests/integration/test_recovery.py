@@ -5,28 +5,12 @@ import signal
 from collections import Counter
 
 import pytest
-from support.fleet import check_all_ok, draft_of, limits, running_fleet, until
+from support.fleet import check_all_ok, draft_of, limits, until
 
 pytestmark = pytest.mark.slow
 MODEL = "m"
 LEASE_MS, BEAT_MS = 900, 300
 FAST = {"lease_ms": LEASE_MS, "beat_ms": BEAT_MS, "recover_ms": BEAT_MS, "refresh_ms": 300}
-
-
-@pytest.fixture
-def fleet(redis_server, namespace, tmp_path):
-    with running_fleet(redis_server, namespace, tmp_path) as found:
-        yield found
-
-
-def started(fleet, draft, workers=2):
-    fleet.deploy(draft)
-    router = fleet.start("router")
-    consumers = [fleet.start("consumer", **FAST) for _ in range(workers)]
-    router.wait_until_ready()
-    ready = [consumer.wait_until_ready() for consumer in consumers]
-    fleet.wait_served(MODEL, draft.version, workers)
-    return ready
 
 
 def pending_of(fleet, worker):
@@ -45,12 +29,10 @@ def lost(fleet):
     return fleet.server.smembers(fleet.keys(MODEL).lost)
 
 
-def living(fleet):
-    return {name.decode() for name in fleet.server.zrange(fleet.keys(MODEL).workers, 0, -1)}
-
-
 def test_what_a_killed_worker_held_is_answered_by_its_peer(fleet):
-    first, second = started(fleet, draft_of("echo", MODEL, limits=limits(max_batch_size=8)))
+    first, second = fleet.bring_up(
+        draft_of("echo", MODEL, limits=limits(max_batch_size=8)), workers=2, **FAST
+    )
     ids = fleet.submit_all(MODEL, [{"text": "!sleep:400"}] * 32)
     until(lambda: pending_of(fleet, first) >= 8, "the first worker holds a batch")
     until(lambda: inside_of(fleet, first), "peers can tell what runs in it")
@@ -63,7 +45,7 @@ def test_what_a_killed_worker_held_is_answered_by_its_peer(fleet):
     assert set(attempts) == {1, 2}
     assert all(len(fleet.items(MODEL, request)) == 1 for request in ids)
     until(lambda: not lost(fleet), "the dead one is forgotten")
-    assert living(fleet) == {second.facts["worker"]}
+    assert fleet.living(MODEL) == {second.facts["worker"]}
     names = {
         consumer["name"].decode()
         for stream in fleet.queues(MODEL)
@@ -73,30 +55,34 @@ def test_what_a_killed_worker_held_is_answered_by_its_peer(fleet):
 
 
 def test_a_frozen_worker_that_comes_back_starts_over_and_answers_nothing_twice(fleet):
-    first, second = started(fleet, draft_of("echo", MODEL, limits=limits(max_batch_size=4)))
+    first, second = fleet.bring_up(
+        draft_of("echo", MODEL, limits=limits(max_batch_size=4)), workers=2, **FAST
+    )
     ids = fleet.submit_all(MODEL, [{"text": "!sleep:200"}] * 16)
     until(lambda: pending_of(fleet, first) >= 4, "the first worker holds a batch")
     first.signal(signal.SIGSTOP)
     check_all_ok(fleet.replies(MODEL, ids))
-    until(lambda: living(fleet) == {second.facts["worker"]}, "the frozen one is buried")
+    until(lambda: fleet.living(MODEL) == {second.facts["worker"]}, "the frozen one is buried")
     first.signal(signal.SIGCONT)
-    until(lambda: len(living(fleet)) == 2, "it is back under another name")
-    assert first.facts["worker"] not in living(fleet)
+    until(lambda: len(fleet.living(MODEL)) == 2, "it is back under another name")
+    assert first.facts["worker"] not in fleet.living(MODEL)
     assert all(len(fleet.items(MODEL, request)) == 1 for request in ids)
     check_all_ok(fleet.replies(MODEL, fleet.submit_all(MODEL, [{}] * 20)))
 
 
 def test_what_a_stopped_worker_left_is_taken_over_at_once(fleet):
     """A worker that ends by itself goes to `lost`; nobody waits for a lease."""
-    first, second = started(fleet, draft_of("echo", MODEL))
+    first, second = fleet.bring_up(draft_of("echo", MODEL), workers=2, **FAST)
     assert first.stop() == 0
     until(lambda: not lost(fleet), "nothing is left of it", timeout_s=3)
-    assert living(fleet) == {second.facts["worker"]}
+    assert fleet.living(MODEL) == {second.facts["worker"]}
 
 
 def test_a_request_that_ends_every_worker_is_given_up(fleet):
     """It takes device process and worker along each time; after three times it is poison."""
-    workers = started(fleet, draft_of("echo", MODEL, limits=limits(max_attempts=2)), 3)
+    workers = fleet.bring_up(
+        draft_of("echo", MODEL, limits=limits(max_attempts=2)), workers=3, **FAST
+    )
     culprit = fleet.submit(MODEL, "!sleep:60000")
     for _ in range(2):
         until(lambda: any(w.is_running() and inside_of(fleet, w) for w in workers), "one has it")
@@ -107,18 +93,20 @@ def test_a_request_that_ends_every_worker_is_given_up(fleet):
 
 
 def test_a_stalled_server_buries_nobody(fleet):
-    workers = started(fleet, draft_of("echo", MODEL))
-    names = living(fleet)
+    workers = fleet.bring_up(draft_of("echo", MODEL), workers=2, **FAST)
+    names = fleet.living(MODEL)
     fleet.server.execute_command("CLIENT", "PAUSE", 3 * LEASE_MS, "ALL")
     ids = fleet.submit_all(MODEL, [{}] * 10)
     check_all_ok(fleet.replies(MODEL, ids))
-    assert living(fleet) == names
+    assert fleet.living(MODEL) == names
     assert not lost(fleet)
     assert not any(worker.events("worker.buried") for worker in workers)
 
 
 def test_large_inputs_of_a_killed_worker_are_read_again_by_its_peer(fleet):
-    first, _ = started(fleet, draft_of("echo", MODEL, limits=limits(max_batch_size=4)))
+    first, _ = fleet.bring_up(
+        draft_of("echo", MODEL, limits=limits(max_batch_size=4)), workers=2, **FAST
+    )
     text = "!sleep:200 " + "x" * 100_000
     keys = fleet.keys(MODEL)
     ids = [f"large-{at}" for at in range(8)]

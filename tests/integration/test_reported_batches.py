@@ -4,8 +4,6 @@
 workers serves them all, and lives through each.
 """
 
-import secrets
-
 import psutil
 import pytest
 from support.fleet import (
@@ -14,7 +12,7 @@ from support.fleet import (
     digests,
     draft_of,
     limits,
-    running_fleet,
+    shared_fleet,
     until,
     worker_of,
 )
@@ -25,17 +23,11 @@ MODEL = "echo"
 
 @pytest.fixture(scope="module")
 def fleet(redis_server, tmp_path_factory):
-    namespace = f"t{secrets.token_hex(6)}"
     folder = tmp_path_factory.mktemp("fleet")
     fast = {"lease_ms": LEASE_MS, "beat_ms": BEAT_MS, "recover_ms": BEAT_MS}
-    with running_fleet(redis_server, namespace, folder, **fast) as found:
-        found.deploy(draft_of("echo", MODEL, limits=limits(max_batch_size=8)))
-        programs = [found.start(kind) for kind in ("router", "consumer", "consumer")]
-        found.router_program, *found.workers = [one.wait_until_ready() for one in programs]
-        found.wait_served(MODEL, workers=2)
+    draft = draft_of("echo", MODEL, limits=limits(max_batch_size=8))
+    with shared_fleet(redis_server, folder, draft, workers=2, **fast) as found:
         yield found
-        assert all(program.is_running() for program in programs)
-        found.server.unlink(*found.server.scan_iter(f"{namespace}:*", count=1000))
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@
 """
 
 import pytest
-from support.fleet import check_all_ok, draft_of, running_fleet, until
+from support.fleet import check_all_ok, draft_of, shared_fleet, until
 from support.server import ServerAddress, private_server
 
 MODEL = "m"
@@ -24,15 +24,9 @@ def own_server():
 def fleet(own_server, tmp_path_factory):
     """One fleet that lives through every loss."""
     folder = tmp_path_factory.mktemp("fleet")
-    with running_fleet(own_server, "losses", folder, **FAST) as found:
-        found.deploy(draft_of("echo", MODEL))
-        programs = [found.start(kind) for kind in ("router", "consumer", "consumer")]
-        for program in programs:
-            program.wait_until_ready()
-        found.wait_served(MODEL, workers=2)
+    with shared_fleet(own_server, folder, draft_of("echo", MODEL), workers=2, **FAST) as found:
         assert found.ask(MODEL).status == "ok"
         yield found
-        assert all(program.is_running() for program in programs)
 
 
 def log_lines(fleet):

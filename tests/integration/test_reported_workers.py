@@ -20,16 +20,6 @@ def fleet(redis_server, namespace, tmp_path):
         yield found
 
 
-def started(fleet, draft, workers=2, **settings):
-    fleet.deploy(draft)
-    router = fleet.start("router")
-    consumers = [fleet.start("consumer", **settings) for _ in range(workers)]
-    router.wait_until_ready()
-    ready = [consumer.wait_until_ready() for consumer in consumers]
-    fleet.wait_served(MODEL, draft.version, workers)
-    return ready
-
-
 def held_by(fleet, worker):
     """Entries that a worker has taken and not settled, as (stream, how often handed out)."""
     name = worker.facts["worker"]
@@ -47,7 +37,7 @@ def holder_of(fleet, workers):
 
 
 def test_the_only_worker_is_killed_and_one_under_another_name_answers(fleet):
-    (first,) = started(fleet, draft_of("echo", MODEL, limits=limits(max_batch_size=4)), 1)
+    (first,) = fleet.bring_up(draft_of("echo", MODEL, limits=limits(max_batch_size=4)))
     ids = fleet.submit_all(MODEL, [{"text": "!sleep:100"}] * 8)
     until(lambda: len(held_by(fleet, first)) >= 4, "it holds a batch")
     first.kill()
@@ -61,7 +51,7 @@ def test_a_model_with_a_long_limit_delays_no_recovery_of_another(fleet):
     """Its worker is gone by its beat; no time limit of a model says when."""
     slow = draft_of("echo", "slow", limits=limits(predict_ms=300_000))
     fleet.deploy(slow)
-    started(fleet, draft_of("echo", MODEL, limits=limits(predict_ms=1_000)))
+    fleet.bring_up(draft_of("echo", MODEL, limits=limits(predict_ms=1_000)), workers=2)
     fleet.wait_served("slow", workers=2)
     victim = fleet.submit(MODEL, "!sleep:500")
     workers = [one for one in fleet.programs if one.kind == "consumer"]
@@ -72,8 +62,8 @@ def test_a_model_with_a_long_limit_delays_no_recovery_of_another(fleet):
 def test_what_a_worker_without_grace_held_is_answered_at_once(fleet):
     """Told to stop in the middle of a batch: its peer does not wait for the lease."""
     lease_ms = 30_000
-    first, second = started(
-        fleet, draft_of("echo", MODEL), lease_ms=lease_ms, beat_ms=BEAT_MS, grace_ms=1
+    first, second = fleet.bring_up(
+        draft_of("echo", MODEL), workers=2, lease_ms=lease_ms, beat_ms=BEAT_MS, grace_ms=1
     )
     ids = [fleet.submit(MODEL, "!sleep:400@predict") for _ in range(2)]
     stopped = holder_of(fleet, [first, second])
@@ -84,7 +74,7 @@ def test_what_a_worker_without_grace_held_is_answered_at_once(fleet):
 
 def test_an_idle_worker_stops_at_once(fleet):
     """Nothing has to arrive for it to notice."""
-    (worker,) = started(fleet, draft_of("echo", MODEL), 1)
+    (worker,) = fleet.bring_up(draft_of("echo", MODEL))
     assert fleet.ask(MODEL).status == "ok"
     assert worker.stop(timeout_s=2) == 0
     assert fleet.pending(MODEL) == 0
@@ -92,7 +82,7 @@ def test_an_idle_worker_stops_at_once(fleet):
 
 def test_a_worker_that_stops_takes_nothing_more(fleet):
     """It finishes the batch that runs and the one behind it; the rest waits for others."""
-    (worker,) = started(fleet, draft_of("echo", MODEL, limits=limits(max_batch_size=4)), 1)
+    (worker,) = fleet.bring_up(draft_of("echo", MODEL, limits=limits(max_batch_size=4)))
     ids = fleet.submit_all(MODEL, [{"text": "!sleep:100"}] * 8 + [{}] * 96)
     until(lambda: held_by(fleet, worker), "a batch runs")
     worker.signal(signal.SIGTERM)

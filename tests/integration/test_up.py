@@ -2,10 +2,10 @@
 
 import json
 import subprocess
-import sys
 
 import psutil
 import pytest
+from support.commands import PROGRAM, batchfleet
 from support.fleet import draft_of, runs, until
 
 from batchfleet.models.drafting import PublishOptions, draft_of_file
@@ -16,7 +16,6 @@ from batchfleet.service.lifecycle import spawn
 
 PATIENCE_S = 60
 STOP_S = 10
-PROGRAM = [sys.executable, "-m", "batchfleet.ops"]
 
 
 class Up:
@@ -36,15 +35,8 @@ class Up:
 
     def run(self, *arguments, exit_code=0):
         """Run a command against the fleet as another process would."""
-        done = subprocess.run(
-            [*PROGRAM, *arguments, "--redis-url", self.facts["redis_url"]],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        assert done.returncode == exit_code, done.stderr
-        return done.stdout
+        url = ("--redis-url", self.facts["redis_url"])
+        return batchfleet(*arguments, *url, exit_code=exit_code).stdout
 
     def wait_until_gone(self):
         """The processes of the fleet that are still there after a while."""

@@ -3,21 +3,16 @@
 import json
 import os
 import select
-import signal
-import subprocess
-import sys
-from contextlib import contextmanager
 
 import psutil
 import pytest
+from support.commands import batchfleet, staying
 from support.fleet import until
 from support.odd_stores import BAD_MODELS, BAD_VERSIONS, GOOD, make_good
 
 from batchfleet.ops.starting import START_MS
-from batchfleet.service.lifecycle import spawn
 
 PATIENCE_S = 60
-PROGRAM = [sys.executable, "-m", "batchfleet.ops"]
 # A model that loads until a file appears, for longer than `up` once waited.
 SLOW = """\
 import pathlib
@@ -37,20 +32,9 @@ class Slow(batchfleet.Model):
 """
 
 
-@contextmanager
 def running_up(place, *arguments):
     """`up --json` in a folder; what it says on stderr goes to `up.log` there."""
-    with (place / "up.log").open("wb") as log:
-        process = spawn(
-            [*PROGRAM, "up", "--json", *arguments], cwd=place,
-            stdout=subprocess.PIPE, stderr=log,
-        )  # fmt: skip
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=PATIENCE_S)
+    return staying("up", *arguments, log=place / "up.log", cwd=place)
 
 
 def facts_of(process, place, timeout_s=PATIENCE_S):
@@ -67,11 +51,7 @@ def told(place):
 
 
 def command(place, *arguments, exit_code=0):
-    done = subprocess.run(
-        [*PROGRAM, *arguments], cwd=place, capture_output=True, text=True, timeout=PATIENCE_S,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == exit_code, done.stderr
+    done = batchfleet(*arguments, exit_code=exit_code, cwd=place)
     assert "Traceback" not in done.stderr
     return done
 
@@ -159,7 +139,7 @@ def test_a_store_that_anybody_may_write_is_refused_unless_it_is_named(tmp_path, 
     store.chmod(0o777)
     url = () if program == "up" else ("--redis-url", "redis://127.0.0.1:1/0")
     refused = command(tmp_path, program, *url, exit_code=1)
-    assert f"anybody may write to {store} (mode 0777; chmod o-w)" in refused.stderr
+    assert f"every user can write to {store} (mode 0777; chmod o-w)" in refused.stderr
     assert f"--shared-store {store}" in refused.stderr
     other = command(tmp_path, program, *url, "--shared-store", "./other", exit_code=1)
     assert "mode 0777" in other.stderr
@@ -176,7 +156,7 @@ def test_a_version_that_anybody_may_write_is_refused_by_the_worker(tmp_path):
     with running_up(tmp_path) as process:
         url = facts_of(process, tmp_path)["redis_url"]
         status = command(tmp_path, "status", "--json", "--redis-url", url).stdout
-    assert f"anybody may write to {folder} (mode 0777; chmod o-w); `shared_store`" in status
+    assert f"every user can write to {folder} (mode 0777; chmod o-w); `shared_store`" in status
 
 
 @pytest.mark.slow
@@ -213,7 +193,7 @@ def test_up_ends_at_once_where_a_program_ends_before_it_is_ready(tmp_path):
     with running_up(tmp_path) as process:
         until(lambda: _consumer_of(process), "a consumer runs").kill()
         assert process.wait(PATIENCE_S) == 1
-    assert "consumer 1 ended with exit code -9 before it was ready" in told(tmp_path)
+    assert "consumer 1 exited with code -9 before it was ready" in told(tmp_path)
 
 
 def _consumer_of(process):

@@ -45,7 +45,7 @@ def judged(mutants, workers, console):
 
         def judge(mutant):
             workshop = free.get(timeout=_PATIENCE_S)
-            verdict = workshop.note_loss(mutant)
+            verdict = workshop.judge(mutant)
             free.put(workshop)
             progress.update(task, description=mutant.name[:48].ljust(48), advance=1)
             return verdict

@@ -267,20 +267,28 @@ LATER = [
 
 TWIN = [
     Mutant(
-        name="the twin has no gate",
+        name="the twin removes what is not there",
         breaks="the twin behaves as a server does",
-        path="broker/memory/scripts.py",
-        before='    if call("ZREM", due, member) != 1:\n',
-        after='    if call("ZREM", due, member) < 0:\n',
+        path="testing/twin/data_commands.py",
+        before="    gone = sum(scores.pop(member, None) is not None for member in args[1:])\n",
+        after="    gone = sum(scores.pop(member, 0) is not None for member in args[1:])\n",
         tests=on_twin(REQUESTS, "test_an_expired_request_is_not_answered_by_its_worker"),
     ),
     Mutant(
-        name="the twin buries whoever it is told to",
-        breaks="the twin behaves as a server does",
-        path="broker/memory/fleet_scripts.py",
-        before="    if found is None or float(found) != float(counter):\n",
-        after="    if found is None:\n",
-        tests=on_twin(RECOVERY, "test_a_beat_that_comes_in_between_wins"),
+        name="the twin hands nil to a script",
+        breaks="a script does on the twin what it does on a server",
+        path="testing/twin/scripting.py",
+        before="        return False if value is None else value\n",
+        after="        return value\n",
+        tests=on_twin("test_broker_scripting", "test_what_is_not_there_is_false_in_a_script"),
+    ),
+    Mutant(
+        name="the twin ends a script at an error that it asked for",
+        breaks="a script does on the twin what it does on a server",
+        path="testing/twin/scripting.py",
+        before='            return self._table({b"err": error.text.encode()})\n',
+        after="            raise\n",
+        tests=on_twin("test_broker_scripting", "test_an_error_that_a_script_asked_for_is_a_value"),
     ),
 ]
 

@@ -43,5 +43,5 @@ def on_server(file, *names):
 
 
 def on_twin(file, *names):
-    """The same tests on the twin, which has no Lua: a fault of its own shows there."""
+    """The same tests on the twin: a fault of its own shows there."""
     return tuple(f"{CONTRACT}/{file}.py::{name}[memory]" for name in names)

@@ -40,8 +40,8 @@ def test_every_batch_keeps_the_limits(waiting, limits, curve):
     assert 1 <= count <= limits.max_batch_size
     assert len({(row.request, row.row) for row in batch.rows}) == count
     assert len({row.key for row in batch.rows}) == 1
+    lengths = [row.length for row in batch.rows]
     if count > 1:
-        lengths = [row.length for row in batch.rows]
         assert max(lengths) * count <= limits.max_batch_tokens
         assert max(lengths) * count <= limits.max_padding * sum(lengths)
 

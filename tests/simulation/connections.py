@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from batchfleet.broker.errors import RefusedError, UnreachableError
-from batchfleet.broker.memory.server import MemoryServer, as_bytes, as_sent
+from batchfleet.testing.twin.server import MemoryServer, as_bytes, as_sent
 from batchfleet.wire.errors import ServerError
 
 from .world import Pauses, VirtualClock

@@ -8,9 +8,9 @@ from math import inf
 
 from batchfleet.broker import fleet
 from batchfleet.broker.errors import RefusedError
-from batchfleet.broker.memory.database import Hash, SortedSet
-from batchfleet.broker.memory.server import as_sent
-from batchfleet.broker.memory.streams import Stream
+from batchfleet.testing.twin.database import Hash, SortedSet
+from batchfleet.testing.twin.server import as_sent
+from batchfleet.testing.twin.streams import Stream
 from batchfleet.wire.errors import ErrorKind
 from batchfleet.wire.reply import decode_reply
 

@@ -6,7 +6,6 @@ Nothing here sleeps: whoever waits says for what, and for how long at most.
 import json
 import os
 import secrets
-import select
 import signal
 import subprocess
 import sys
@@ -21,22 +20,26 @@ import redis
 
 from batchfleet.broker import fleet as commands
 from batchfleet.broker.blocking import BlockingExecutor
+from batchfleet.models.drafting import PublishOptions, draft_of_file
 from batchfleet.models.importing import builtin_draft
 from batchfleet.models.runtimes.echo import echo_digest
 from batchfleet.models.store import Store
 from batchfleet.ops import deployment
 from batchfleet.service import fault_points
-from batchfleet.service.lifecycle import spawn
 from batchfleet.service.settings import SETTING_ROWS
 from batchfleet.wire.codec import decode_outputs
 from batchfleet.wire.deployment import Limits
 from batchfleet.wire.keys import DEFAULT_TENANT, ModelKeys
 from batchfleet.wire.reply import decode_reply
 
-PATIENCE_S = 20.0
+from .program import PATIENCE_S, Program
+from .server import delete_namespace
+
 _LOOK_AGAIN_S = 0.005
 # Everything that a test waits for depends on these; the defaults are for people.
 _QUICK = {"refresh_ms": 100, "log_format": "json", "grace_ms": 10_000}
+# For a fleet that is measured: as people have it.
+UNHURRIED = {name: SETTING_ROWS[name].default for name in ("refresh_ms", "grace_ms")}
 
 
 def until(condition, what, timeout_s=PATIENCE_S):
@@ -74,77 +77,12 @@ def draft_of(builtin, model, *, limits=None, parameters=None, **changes):
     )
 
 
-class Program:
-    """One router or consumer as a process of its own; its log lies in a file, one JSON a line."""
-
-    def __init__(self, kind, environ, log_path, python=sys.executable):
-        self.kind = kind
-        self.log_path = log_path
-        with log_path.open("wb") as log:
-            self.process = spawn(
-                [python, "-m", "batchfleet.ops", kind, "--json"],
-                env=environ,
-                stdout=subprocess.PIPE,
-                stderr=log,
-            )
-        self.facts = {}
-
-    @property
-    def pid(self):
-        return self.process.pid
-
-    def wait_until_ready(self, timeout_s=PATIENCE_S):
-        """Wait for the ready line and keep it as `facts`."""
-        out = self.process.stdout
-        poller = select.poll()
-        poller.register(out, select.POLLIN)
-        assert poller.poll(timeout_s * 1000), f"{self.kind} is not ready: {self.log_text()}"
-        line = out.readline()
-        assert line, f"{self.kind} ended before it was ready: {self.log_text()}"
-        self.facts = json.loads(line)
-        return self
-
-    def log_text(self):
-        return self.log_path.read_text(errors="replace")
-
-    def events(self, name):
-        """The log lines of one event, oldest first."""
-        lines = (line for line in self.log_text().splitlines() if line.startswith("{"))
-        found = (json.loads(line) for line in lines if f'"{name}"' in line)
-        return [event for event in found if event["event"] == name]
-
-    def is_running(self):
-        return self.process.poll() is None
-
-    def device_pid(self):
-        """Process id of the device process that runs now (of a consumer)."""
-        return self.events("device.started")[-1]["pid"]
-
-    def signal(self, number):
-        os.kill(self.pid, number)
-
-    def stop(self, timeout_s=PATIENCE_S):
-        """Ask to stop, as an operator does; returns the exit code."""
-        if self.is_running():
-            self.process.terminate()
-        return self.wait(timeout_s)
-
-    def kill(self):
-        """End it on the spot."""
-        self.process.kill()
-        return self.wait()
-
-    def wait(self, timeout_s=PATIENCE_S):
-        """Wait for the end; returns the exit code. What it still printed is in `rest`."""
-        self.rest, _ = self.process.communicate(timeout=timeout_s)
-        return self.process.returncode
-
-
 @dataclass
 class Fleet:
     """Programs on one server in one namespace, and what a test does with them.
 
-    `settings` are those of every program that is started; each start may override some.
+    `settings` are those of every program that is started; each start may override some. `routers`
+    and `workers` are those that `bring_up` has started.
     """
 
     url: str
@@ -152,6 +90,8 @@ class Fleet:
     folder: Path
     settings: dict = field(default_factory=dict)
     programs: list = field(default_factory=list)
+    routers: list = field(default_factory=list)
+    workers: list = field(default_factory=list)
 
     def __post_init__(self):
         self.server = redis.Redis.from_url(self.url, socket_timeout=PATIENCE_S * 2, retry=None)
@@ -208,17 +148,48 @@ class Fleet:
     def consumer(self, **settings):
         return self.start("consumer", **settings).wait_until_ready()
 
+    def start_all(self, *kinds, **settings):
+        """Start programs at once, and wait until all are ready; returns them."""
+        programs = [self.start(kind, **settings) for kind in kinds]
+        return [program.wait_until_ready() for program in programs]
+
+    def bring_up(self, *drafts, routers=1, workers=1, ready_s=PATIENCE_S, **settings):
+        """Deploy, start routers, and workers with `settings`, and wait until they serve.
+
+        Returns the workers.
+        """
+        for draft in drafts:
+            self.deploy(draft)
+        self.routers = [self.start("router") for _ in range(routers)]
+        self.workers = [self.start("consumer", **settings) for _ in range(workers)]
+        for program in (*self.routers, *self.workers):
+            program.wait_until_ready(ready_s)
+        for draft in drafts:
+            self.wait_until_served(draft.model, draft.version, workers)
+        return self.workers
+
     # Models.
 
     def keys(self, model):
         return ModelKeys(self.namespace, model)
 
-    def deploy(self, draft, overrides=None):
+    def deploy(self, draft, sources=None):
         """Publish and deploy a version; programs notice within their `refresh_ms`."""
-        keys = self.deploy_record(draft.model, self.store.publish(draft, {}).record())
-        if overrides:
-            deployment.override(self.operator, draft.model, overrides)
-        return keys
+        return self.deploy_record(draft.model, self.store.publish(draft, sources or {}).record())
+
+    def publish_code(self, text, model, version="1", **options):
+        """Publish a class of one's own, from the text of its file; returns the manifest."""
+        path = self.folder / "model.py"
+        path.write_text(text)
+        path.chmod(0o600)
+        options = PublishOptions(model=model, version=version, **options)
+        return self.store.publish(*draft_of_file(path, options))
+
+    def deploy_code(self, text, model, version="1", **options):
+        """Publish and deploy a class of one's own; returns the manifest."""
+        manifest = self.publish_code(text, model, version, **options)
+        self.deploy_record(model, manifest.record())
+        return manifest
 
     def operator_sets(self, model, **limits):
         """Override limits of a deployed model."""
@@ -229,12 +200,20 @@ class Fleet:
         deployment.deploy(self.operator, model, record, tenants)
         return self.keys(model)
 
-    def serve(self, draft, overrides=None, workers=1):
+    def serve(self, draft, workers=1):
         """Deploy a version, and wait until workers and the router are ready for it."""
-        keys = self.deploy(draft, overrides)
-        self.wait_served(draft.model, draft.version, workers)
-        self.wait_routed(draft.model)
+        keys = self.deploy(draft)
+        self.wait_until_served(draft.model, draft.version, workers)
         return keys
+
+    def wait_until_served(self, model, version="1", workers=1):
+        """Wait until workers and a router are ready for a version."""
+        self.wait_served(model, version, workers)
+        self.wait_routed(model)
+
+    def living(self, model):
+        """Names of the workers that are alive for a model."""
+        return {name.decode() for name in self.server.zrange(self.keys(model).workers, 0, -1)}
 
     def lanes(self, model):
         """What each living worker announces about a model: worker → version → state."""
@@ -378,6 +357,17 @@ def running_fleet(server, namespace, folder, **settings):
         yield fleet
     finally:
         fleet.close()
+
+
+@contextmanager
+def shared_fleet(server, folder, *drafts, workers=1, **settings):
+    """A fleet that serves these drafts to many tests, none of which may end its programs."""
+    namespace = f"t{secrets.token_hex(6)}"
+    with running_fleet(server, namespace, folder, **settings) as fleet:
+        fleet.bring_up(*drafts, workers=workers)
+        yield fleet
+        assert all(program.is_running() for program in (*fleet.routers, *fleet.workers))
+    delete_namespace(server.socket_url, namespace)
 
 
 def tokens_draft(model, **changes):

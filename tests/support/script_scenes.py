@@ -6,16 +6,18 @@ lies on the server before it is.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
 import redis
 from support.broker_wire import ANSWER, INPUTS, RECORD, REFUSAL, TENANT, TTL_MS, Wire
 
 from batchfleet.broker import claiming, dead, fleet, later, listing, requests
+from batchfleet.broker.commands import script
 from batchfleet.broker.later import Promoted, Retried
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.streams import Stream
 from batchfleet.broker.requests import Accepted, Finished
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.streams import Stream
 from batchfleet.wire.deployment import Limits, VersionRecord
 from batchfleet.wire.keys import ModelKeys
 from batchfleet.wire.request import Request
@@ -25,6 +27,13 @@ HOUR_MS = 3_600_000
 BLOB = b"blob"
 SECOND = VersionRecord(version="2", limits=Limits(buckets=(16,)))
 _SPARE_EDGE = 32
+
+SOURCES = {
+    path.name.removesuffix(".lua"): script(path.name.removesuffix(".lua")).source
+    for path in (files("batchfleet.broker") / "lua").iterdir()
+    if path.is_file()
+}
+"""Script → its Lua."""
 
 
 def fresh_wire(wire: Wire, model: str) -> Wire:

@@ -3,6 +3,7 @@
 The reply echoes the inputs as outputs. Run as a program, it serves until its parent closes stdin.
 """
 
+import asyncio
 import secrets
 import sys
 import threading
@@ -24,6 +25,7 @@ TENANT = "default"
 VERSION = "1"
 RECORD = VersionRecord(version=VERSION)
 _TTL_MS = 60_000
+_PATIENCE_S = 20.0
 _STAMP = Stamp(1, "n")
 
 
@@ -164,6 +166,13 @@ class StubFleet:
             result_ttl_ms=work.result_ttl_ms or 300_000,
             tombstone_ttl_ms=360_000,
         )
+
+
+async def reached(client, request, state):
+    """Wait until a request of a client stands there."""
+    async with asyncio.timeout(_PATIENCE_S):
+        while await client.status(request) is not state:
+            pass
 
 
 def main(url, namespace, model):

@@ -1,5 +1,5 @@
 -- Ring a bell that is not rung yet. A foreign key in its place gives way. It has an end, since
--- nobody removes the bell of a version that is gone; whoever waits looks once a second anyway.
+-- nobody removes the bell of a version or worker that is gone; who waits looks once a second anyway.
 local function ring(bell)
   local length = redis.pcall('LLEN', bell)
   if type(length) ~= 'number' then

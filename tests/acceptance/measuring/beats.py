@@ -23,7 +23,9 @@ def beats_beside_a_silent_device():
     limits = {"max_batch_size": 32, "predict_ms": 60_000, "timeout_ms": 60_000}
     with own_fleet(draft_of("echo", MODEL, limits=limits)) as fleet:
         held_s, held_answered = _longest_gap(fleet, f"!hold_gil:{_SILENT_S * 1000:.0f}", None)
-        stopped_s, stopped_answered = _longest_gap(fleet, "!sleep:300", fleet.worker.device_pid())
+        stopped_s, stopped_answered = _longest_gap(
+            fleet, "!sleep:300", fleet.workers[0].device_pid()
+        )
     return [
         at_most(
             "the device process holds the interpreter lock: longest gap of the beat, s",
@@ -68,7 +70,7 @@ def _submit_large(fleet):
 
 
 def _watch(fleet, began):
-    workers, name = fleet.keys(MODEL).workers, fleet.worker.facts["worker"]
+    workers, name = fleet.keys(MODEL).workers, fleet.workers[0].facts["worker"]
     seen, seen_at, longest = fleet.server.zscore(workers, name), perf_counter(), 0.0
 
     def is_over():

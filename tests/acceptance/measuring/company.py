@@ -3,7 +3,6 @@
 import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from tests.support.device_process import REAL, running_device, texts
 from .embedding import TOLERANCE, docstrings
 from .plain_minilm import PlainMinilm
 from .promise import at_most, equals
-from .up import minilm
+from .up import minilm, minilm_sources
 
 _SIZES = (10, 2, 10, 1, 32, 3, 32)
 _NEIGHBOURS = 7
@@ -33,7 +32,7 @@ def alone_and_in_company():
     )
     promises = []
     for side in ("right", "left"):
-        with _loaded(folder, side) as device:
+        with _loaded(side) as device:
             distances = {}
             for edge, found in by_bucket.items():
                 alone = _run(device, found[:1])
@@ -57,7 +56,7 @@ def many_batch_sizes():
     judge = PlainMinilm(folder)
     rows = docstrings(judge, 64)[: sum(_SIZES)]
     right = 0
-    with _loaded(folder, "right") as device:
+    with _loaded("right") as device:
         for at, size in enumerate(_SIZES):
             start = sum(_SIZES[:at])
             batch = rows[start : start + size]
@@ -80,7 +79,7 @@ def _by_bucket(judge):
 
 
 @contextmanager
-def _loaded(folder, side):
+def _loaded(side):
     """A device process that has loaded the model, padding at one side."""
     draft = minilm_draft()
     draft = replace(
@@ -88,12 +87,11 @@ def _loaded(folder, side):
         parameters={**draft.parameters, "pad_side": side},
         limits=replace(draft.limits, **_WIDE),
     )
-    sources = {path.name: path for path in Path(folder).iterdir() if path.name != "manifest.json"}
     with (
         tempfile.TemporaryDirectory(prefix="batchfleet-own-") as root,
         running_device(REAL) as device,
     ):
-        ready = device.load_published(root, Store(root).publish(draft, sources))
+        ready = device.load_published(root, Store(root).publish(draft, minilm_sources()))
         assert isinstance(ready, Ready), ready
         yield device
 

@@ -9,11 +9,9 @@ import threading
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from statistics import quantiles
 from time import perf_counter
 
-from batchfleet.models.drafting import PublishOptions, draft_of_file
 from batchfleet.models.importing import minilm_draft
 from benchmarks.processes import Conversation
 from tests.support.fleet import draft_of, limits
@@ -23,7 +21,7 @@ from .own_fleet import NAMESPACE, own_fleet
 from .pause import pause_s
 from .promise import at_most, attempt, equals
 from .steady_load import OK, LoadPlan, SteadyLoad
-from .up import minilm
+from .up import minilm_sources
 
 NEIGHBOUR = "neighbour"
 RATE_PER_S = 50.0
@@ -88,7 +86,7 @@ def costly_requests(*, quick):
                 if kind != NOTHING
                 for promise in attempt(kind, lambda kind=kind: _beside(fleet, kind, caller, span_s))
             ]
-        size = fleet.worker.log_path.stat().st_size
+        size = fleet.workers[0].log_path.stat().st_size
         return [*found, at_most("X7: bytes of the worker's log", size, LOG_BYTES)]
 
 
@@ -97,8 +95,10 @@ def _served(root):
     """A fleet that serves the neighbour, and what costs."""
     costly = draft_of("echo", COSTLY, limits=limits(input_prefixes=(root,)))
     with own_fleet(draft_of("echo", NEIGHBOUR), costly, allow_code="own") as fleet:
-        _serve_failing(fleet)
-        _serve_encoding(fleet)
+        fleet.deploy_code(_CLASS, FAILING)
+        fleet.deploy(replace(minilm_draft(), model=ENCODING), minilm_sources())
+        for model in (FAILING, ENCODING):
+            fleet.wait_until_served(model)
         yield fleet
 
 
@@ -130,25 +130,3 @@ def _requests(fleet, span_s, provoke):
             pause_s(_EACH_S)
         load.stop()
         return [one for one in load.requests if one.sent_at >= began]
-
-
-def _serve_failing(fleet):
-    path = fleet.folder / "failing.py"
-    path.write_text(_CLASS)
-    path.chmod(0o600)
-    draft, sources = draft_of_file(
-        path, PublishOptions(model=FAILING, version="1", class_name="Failing")
-    )
-    _serve(fleet, draft, sources)
-
-
-def _serve_encoding(fleet):
-    _, folder = minilm()
-    sources = {path.name: path for path in Path(folder).iterdir() if path.name != "manifest.json"}
-    _serve(fleet, replace(minilm_draft(), model=ENCODING), sources)
-
-
-def _serve(fleet, draft, sources):
-    fleet.deploy_record(draft.model, fleet.store.publish(draft, sources).record())
-    fleet.wait_served(draft.model, draft.version)
-    fleet.wait_routed(draft.model)

@@ -48,7 +48,7 @@ async def _repeat(fleet):
     async with AsyncExitStack() as stack:
         clients = [
             await stack.enter_async_context(
-                AsyncClient(fleet.redis_url, namespace=fleet.namespace, tenant="default", keep=True)
+                AsyncClient(fleet.url, namespace=fleet.namespace, tenant="default", keep=True)
             )
             for _ in range(_CLIENTS)
         ]
@@ -65,7 +65,7 @@ async def _repeat(fleet):
 
 def sent_again(fleet):
     """An XADD that is sent again while its request runs, and again after the answer."""
-    with RawClient(fleet.redis_url) as client:
+    with RawClient(fleet.url) as client:
         caller = TwoCommandCaller(client, fleet.namespace, MODEL)
         request_id = secrets.token_hex(16)
         inputs = orjson.dumps({"text": [_SLOW_TEXT]})

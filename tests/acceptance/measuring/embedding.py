@@ -27,7 +27,7 @@ def two_commands(fleet, judge):
     """The two commands of the protocol through a raw socket."""
     text = "hello world"
     request_id = secrets.token_hex(16)
-    with RawClient(fleet.redis_url) as client:
+    with RawClient(fleet.url) as client:
         caller = TwoCommandCaller(client, fleet.namespace, MODEL)
         caller.submit(request_id, orjson.dumps({"text": [text]}))
         reply = orjson.loads(caller.wait(request_id))
@@ -80,7 +80,7 @@ def many_texts(fleet, judge, manifest):
 
 
 async def _infer_at_once(fleet, texts):
-    async with AsyncClient(fleet.redis_url, namespace=fleet.namespace, tenant="default") as client:
+    async with AsyncClient(fleet.url, namespace=fleet.namespace, tenant="default") as client:
         return await asyncio.gather(*(client.infer(MODEL, text) for text in texts))
 
 
@@ -107,7 +107,7 @@ def long_request(fleet, judge, manifest):
 async def _infer_beside_traffic(fleet, rows, others):
     """The answer to all rows in one request, and those to the single rows until it came."""
     remaining, answered, done = iter(others), [], asyncio.Event()
-    async with AsyncClient(fleet.redis_url, namespace=fleet.namespace, tenant="default") as client:
+    async with AsyncClient(fleet.url, namespace=fleet.namespace, tenant="default") as client:
 
         async def call():
             for text in remaining:

@@ -2,13 +2,13 @@
 
 import secrets
 from dataclasses import dataclass
-from threading import Event
 from time import perf_counter
 
 from batchfleet.wire.errors import ErrorKind
 from tests.support.fleet import draft_of, until
 
 from .mortal_server import mortal_server, served_fleet
+from .pause import pause_s
 from .promise import Promise, at_least, at_most, equals
 from .steady_load import NO_ANSWER, OK, OPEN, LoadPlan, SteadyLoad, outcomes, reply_counts
 
@@ -59,7 +59,7 @@ def full_memory(*, quick):
             nearly = _short_of_memory(fleet, load, _NEARLY_FULL, phase_s)
             full = _short_of_memory(fleet, load, _FULL, phase_s)
             freed = perf_counter()
-            Event().wait(_NOTICED_S + phase_s)
+            pause_s(_NOTICED_S + phase_s)
             load.stop()
         fleet.wait_idle(MODEL, _PATIENCE_S)
         after = load.between(freed + _NOTICED_S, perf_counter())
@@ -88,12 +88,12 @@ def _short_of_memory(fleet, load, share, phase_s):
     backlog = [{"text": _BACKLOG_TEXT, "timeout_ms": "120000"}] * _BACKLOG
     ids = fleet.submit_all(MODEL, backlog)
     until(lambda: fleet.ingress_length(MODEL) == 0, "the backlog is accepted")
-    lines = fleet.router.log_text().count("\n")
+    lines = fleet.routers[0].log_text().count("\n")
     began, ended_before = perf_counter(), _answered(fleet, ids)
     last_ids = _fill(fleet, share)
-    Event().wait(phase_s)
+    pause_s(phase_s)
     ended, over = _answered(fleet, ids) - ended_before, perf_counter()
-    log_lines = fleet.router.log_text().count("\n") - lines
+    log_lines = fleet.routers[0].log_text().count("\n") - lines
     fleet.server.config_set("maxmemory", 0)
     replies = fleet.replies(MODEL, [*ids, *last_ids])[: len(ids)]
     return Phase(

@@ -7,7 +7,6 @@ the first and run the request again if the first fell silent.
 from collections import Counter
 from time import perf_counter
 
-from batchfleet.models.drafting import PublishOptions, draft_of_file
 from batchfleet.service.settings import SETTING_ROWS
 
 from .mortal_server import mortal_fleet, mortal_server
@@ -68,16 +67,10 @@ def held_interpreter_lock(*, quick):
 
 def _serve(fleet, notes, held_ms):
     """Publish the model and serve it by two workers."""
-    source = fleet.folder / "model.py"
-    source.write_text(f"NOTES = {str(notes)!r}\nHELD_US = {held_ms * 1000}\n{_HOLDER}")
-    draft, files = draft_of_file(source, PublishOptions(model=MODEL, version="1"))
-    fleet.deploy_record(MODEL, fleet.store.publish(draft, files).record())
-    fleet.router = fleet.router()
-    fleet.workers = [fleet.start("consumer") for _ in range(2)]
-    for worker in fleet.workers:
-        worker.wait_until_ready(_READY_S)
-    fleet.wait_served(MODEL, workers=2)
-    fleet.wait_routed(MODEL)
+    text = f"NOTES = {str(notes)!r}\nHELD_US = {held_ms * 1000}\n{_HOLDER}"
+    fleet.deploy_code(text, MODEL)
+    fleet.bring_up(workers=2, ready_s=_READY_S)
+    fleet.wait_until_served(MODEL, workers=2)
 
 
 def _hold(fleet, stage, notes, lease_ms):

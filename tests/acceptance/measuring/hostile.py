@@ -6,12 +6,10 @@ longer than to start a process and load the models again and a second, and there
 most: the version then gets a process of its own.
 """
 
-from dataclasses import replace
 from datetime import datetime
 from statistics import quantiles
 from time import perf_counter
 
-from batchfleet.models.drafting import PublishOptions, draft_of_file
 from tests.support.fleet import digests, draft_of
 
 from .hostile_models import MODELS
@@ -64,16 +62,8 @@ def _beside(model, *, quick):
 
 
 def _serve(fleet, model):
-    path = fleet.folder / "hostile.py"
-    path.write_text(model.source)
-    path.chmod(0o600)
-    draft, sources = draft_of_file(
-        path, PublishOptions(model=HOSTILE, version="1", class_name="Hostile")
-    )
-    draft = replace(draft, limits=replace(draft.limits, **model.limits))
-    fleet.deploy_record(HOSTILE, fleet.store.publish(draft, sources).record())
-    fleet.wait_served(HOSTILE)
-    fleet.wait_routed(HOSTILE)
+    fleet.deploy_code(model.source, HOSTILE, class_name="Hostile", limits=model.limits)
+    fleet.wait_until_served(HOSTILE)
 
 
 def _provoke(fleet, model, interval_s):
@@ -152,9 +142,9 @@ def _gaps_s(requests):
 
 def _reload_s(fleet):
     """From the start of the first device process until the models were ready, as it was told."""
-    started = _told_at(fleet.worker.events("device.started")[0])
-    ready = [_told_at(event) for event in fleet.worker.events("lane.ready")[:2]]
-    loads_s = [event["load_ms"] / 1000 for event in fleet.worker.events("lane.ready")[:2]]
+    started = _told_at(fleet.workers[0].events("device.started")[0])
+    ready = [_told_at(event) for event in fleet.workers[0].events("lane.ready")[:2]]
+    loads_s = [event["load_ms"] / 1000 for event in fleet.workers[0].events("lane.ready")[:2]]
     return ready[0] - started + sum(loads_s[1:])
 
 

@@ -4,13 +4,13 @@ Both at one pace, in turns: a process that is woken more seldom finds its caches
 it is woken for.
 """
 
-from pathlib import Path
 from threading import Event
 from time import perf_counter
 
 import numpy as np
 
 from batchfleet.producer.client import Client
+from tests.support.cpu_time import process_cpu_s
 from tests.support.fleet import draft_of, until
 
 from .own_fleet import own_fleet
@@ -60,19 +60,13 @@ def _send(client, size, count):
 
 
 def _used_s(client, pid, size, idle_share):
-    began, before = perf_counter(), _cpu_s(pid)
+    began, before = perf_counter(), process_cpu_s(pid)
     _send(client, size, _REQUESTS)
-    return _cpu_s(pid) - before - idle_share * (perf_counter() - began)
+    return process_cpu_s(pid) - before - idle_share * (perf_counter() - began)
 
 
 def _idle_share(pid):
     """CPU seconds a second of a router that has nothing to do."""
-    began, before = perf_counter(), _cpu_s(pid)
+    began, before = perf_counter(), process_cpu_s(pid)
     until(lambda: perf_counter() - began > _IDLE_S, "some time has passed")
-    return (_cpu_s(pid) - before) / (perf_counter() - began)
-
-
-def _cpu_s(pid):
-    """CPU time of all threads of a process, in nanosecond steps."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+    return (process_cpu_s(pid) - before) / (perf_counter() - began)

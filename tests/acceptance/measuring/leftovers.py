@@ -7,16 +7,17 @@ dead letters. Replies are kept by their callers, so that only their TTL removes 
 import asyncio
 import re
 from dataclasses import dataclass
-from itertools import repeat
 from pathlib import Path
-from threading import Event
 from time import perf_counter
 
 from batchfleet.producer.async_client import AsyncClient
 from batchfleet.wire.limits import JOURNAL_LINES_MAX, RESEND_WINDOW_MS
+from benchmarks.bursts import Load
+from benchmarks.load import run_burst
 from tests.support.fleet import draft_of, until
 
 from .mortal_server import NAMESPACE, mortal_server, served_fleet
+from .pause import pause_s
 from .promise import Promise, equals
 
 MODEL = "many"
@@ -83,7 +84,7 @@ def _fill_journal(fleet):
 
 def _half(fleet, count):
     answered = asyncio.run(_ask(fleet, count))
-    Event().wait(_RESULT_TTL_MS / 1000 + _SPARE_S)
+    pause_s(_RESULT_TTL_MS / 1000 + _SPARE_S)
     replies = sum(1 for _ in fleet.server.scan_iter("*:re:*", count=10_000))
     # What is left with a TTL are the announcements of the living.
     until(
@@ -97,34 +98,21 @@ def _half(fleet, count):
 
 async def _ask(fleet, count):
     """Send so many in a closed loop; returns how many were answered."""
-    remaining, answered = iter(range(count)), 0
     defaults = {"timeout_ms": _TIMEOUT_MS, "result_ttl_ms": _RESULT_TTL_MS}
     target = {"namespace": fleet.namespace, "tenant": "default", "defaults": defaults}
     async with AsyncClient(fleet.url, keep=True, **target) as client:
-
-        async def call():
-            nonlocal answered
-            for _ in remaining:
-                await client.infer(MODEL, "hello")
-                answered += 1
-
-        async with asyncio.TaskGroup() as group:
-            for _ in repeat(None, _CALLERS):
-                group.create_task(call())
-    return answered
+        load = Load(requests=count, callers=_CALLERS)
+        return (await run_burst(lambda: client.infer(MODEL, "hello"), load))["requests"]
 
 
 def _replace_programs(fleet):
     """A worker that leaves, one that is killed, a router that leaves, and who comes for them."""
     leaving, killed = fleet.workers
-    fleet.workers = [fleet.start("consumer"), fleet.start("consumer")]
-    router = fleet.start("router")
-    for program in (*fleet.workers, router):
-        program.wait_until_ready(_PATIENCE_S)
+    (router,) = fleet.routers
+    fleet.bring_up(workers=2, ready_s=_PATIENCE_S)
     leaving.stop()
     killed.kill()
-    fleet.router.stop()
-    fleet.router = router
+    router.stop()
     names = {worker.facts["worker"] for worker in fleet.workers}
     until(lambda: set(fleet.lanes(MODEL)) == names, "the killed one is buried", _PATIENCE_S)
     lost = fleet.keys(MODEL).lost
@@ -171,7 +159,7 @@ def _keys_without_ttl(fleet):
 
 def _listed_without_ttl():
     (listed,) = re.findall(
-        r"^Without a TTL live (.+?);", _PROTOCOL.read_text(), re.MULTILINE | re.DOTALL
+        r"^These keys have no TTL: (.+?)\. ", _PROTOCOL.read_text(), re.MULTILINE | re.DOTALL
     )
     return re.findall("`(.+?)`", listed)
 

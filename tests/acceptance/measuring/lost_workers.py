@@ -9,7 +9,6 @@ import signal
 from collections import Counter
 from dataclasses import dataclass
 from random import Random
-from threading import Event
 from time import perf_counter
 
 from batchfleet.service.settings import SETTING_ROWS
@@ -17,6 +16,7 @@ from batchfleet.wire.reply import decode_reply
 from tests.support.fleet import draft_of, until, worker_of
 
 from .mortal_server import mortal_server, served_fleet
+from .pause import pause_s
 from .promise import at_least, at_most, equals
 
 MODEL = "lost"
@@ -63,7 +63,7 @@ def killed_workers(*, quick):
     with mortal_server() as server, served_fleet(server, _draft()) as fleet:
         while len(losses) < kills:
             ids, victim, inside = _run_into_second_batch(fleet)
-            Event().wait(chance.uniform(0, 0.6 * _RUN_S))
+            pause_s(chance.uniform(0, 0.6 * _RUN_S))
             victim.kill()
             losses.append(_loss(fleet, ids, inside, perf_counter()))
             fleet.start("consumer").wait_until_ready(_READY_S)
@@ -100,19 +100,19 @@ def frozen_workers(*, quick):
     with mortal_server() as server, served_fleet(server, _draft()) as fleet:
         for _ in range(freezes):
             ids, victim, inside = _run_into_second_batch(fleet)
-            before, known = _living(fleet), victim.events("worker.started")
+            before, known = fleet.living(MODEL), victim.events("worker.started")
             victim.signal(signal.SIGSTOP)
             stopped = perf_counter()
             fleet.replies(MODEL, ids, _PATIENCE_S)
-            until(lambda b=before: len(b - _living(fleet)) == 1, "it is buried", _PATIENCE_S)
-            buried = (before - _living(fleet)).pop()
+            until(lambda b=before: len(b - fleet.living(MODEL)) == 1, "it is buried", _PATIENCE_S)
+            buried = (before - fleet.living(MODEL)).pop()
             victim.signal(signal.SIGCONT)
-            until(lambda: len(_living(fleet)) == 2, "it is back", _PATIENCE_S)
+            until(lambda: len(fleet.living(MODEL)) == 2, "it is back", _PATIENCE_S)
             fleet.wait_served(MODEL, workers=2)
             # By now the answer that was on its way has met the gate.
             losses.append(_loss(fleet, ids, inside, stopped))
             started = victim.events("worker.started")
-            renamed += len(started) == len(known) + 1 and buried not in _living(fleet)
+            renamed += len(started) == len(known) + 1 and buried not in fleet.living(MODEL)
             same_process += victim.is_running()
     return [
         equals(
@@ -179,10 +179,6 @@ def _inside(fleet, name):
     """Requests in a worker's device process, as it tells its peers."""
     told = fleet.server.hget(fleet.keys(MODEL).worker(name), "inside")
     return len((told or b"").split())
-
-
-def _living(fleet):
-    return {name.decode() for name in fleet.server.zrange(fleet.keys(MODEL).workers, 0, -1)}
 
 
 def _loss(fleet, ids, inside, since):

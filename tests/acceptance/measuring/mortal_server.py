@@ -9,13 +9,10 @@ from pathlib import Path
 from random import Random
 
 from batchfleet.broker.embedded import EmbeddedServer, ServerOptions
-from batchfleet.service.settings import SETTING_ROWS
-from tests.support.fleet import running_fleet, until
+from tests.support.fleet import UNHURRIED, running_fleet, until
 from tests.support.server import KINDS, ServerAddress, program_of
 
 NAMESPACE = "mortal"
-# What the fleet of the tests sets to quicker values than people have.
-_DEFAULTS = {name: SETTING_ROWS[name].default for name in ("refresh_ms", "grace_ms")}
 _PORTS = range(20_000, 30_000)
 _PORT_TRIES = 100
 _READY_S = 60.0
@@ -93,24 +90,17 @@ def mortal_fleet(server, **settings):
     address = ServerAddress(url=server.url, socket_url=server.url, pid=server.pid)
     with (
         tempfile.TemporaryDirectory(prefix="batchfleet-mortal-") as folder,
-        running_fleet(address, NAMESPACE, Path(folder), **_DEFAULTS | settings) as fleet,
+        running_fleet(address, NAMESPACE, Path(folder), **UNHURRIED | settings) as fleet,
     ):
         yield fleet
 
 
 @contextmanager
 def served_fleet(server, *drafts, workers=2, **settings):
-    """A router and workers, ready for these drafts; `router` and `workers` name them."""
+    """A router and workers, ready for these drafts."""
     with mortal_fleet(server, **settings) as fleet:
+        fleet.bring_up(*drafts, workers=workers, ready_s=_READY_S)
         for draft in drafts:
-            fleet.deploy(draft)
-        fleet.router = fleet.start("router")
-        fleet.workers = [fleet.start("consumer") for _ in range(workers)]
-        for program in (fleet.router, *fleet.workers):
-            program.wait_until_ready(_READY_S)
-        for draft in drafts:
-            fleet.wait_served(draft.model, draft.version, workers)
-            fleet.wait_routed(draft.model)
             # Where loading took long, the router refuses until it looks at the fleet again.
             until(lambda m=draft.model: _answers(fleet, m), f"{draft.model} answers")
         yield fleet

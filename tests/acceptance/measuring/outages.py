@@ -1,13 +1,13 @@
 """The server is frozen, killed or stopped under load, and comes back; nothing else is restarted."""
 
 from dataclasses import dataclass
-from pathlib import Path
-from threading import Event
 from time import perf_counter
 
+from tests.support.cpu_time import process_cpu_s
 from tests.support.fleet import draft_of
 
 from .mortal_server import mortal_server, served_fleet
+from .pause import pause_s
 from .promise import Promise, at_least, at_most, equals
 from .steady_load import OK, LoadPlan, SteadyLoad, acknowledged, outcomes, reply_counts
 
@@ -28,21 +28,21 @@ def frozen_server(*, quick):
     """The server is silent for longer than a lease, again and again, and nobody is buried."""
     times = 1 if quick else 3
     with mortal_server() as server, served_fleet(server, draft_of("echo", MODEL)) as fleet:
-        before = _names(fleet)
+        before = fleet.living(MODEL)
         with SteadyLoad(fleet, _PLAN) as load:
             for _ in range(times):
-                _pass(_WARM_S)
+                pause_s(_WARM_S)
                 server.freeze()
-                _pass(_FROZEN_S)
+                pause_s(_FROZEN_S)
                 server.thaw()
-            _pass(_AFTERWARDS_S)
+            pause_s(_AFTERWARDS_S)
             load.stop()
         fleet.wait_idle(MODEL)
         events = {
             name: sum(len(worker.events(name)) for worker in fleet.workers)
             for name in ("worker.buried", "worker.fenced")
         }
-        after, counts = _names(fleet), reply_counts(fleet, load.requests)
+        after, counts = fleet.living(MODEL), reply_counts(fleet, load.requests)
     return [
         equals(
             f"server frozen {times} × {_FROZEN_S} s at {_RATE_PER_S:g} requests/s: "
@@ -89,13 +89,13 @@ class Outage:
 def outages(*, quick):
     """Every outage in the same fleet, one after the other."""
     with mortal_server() as server, served_fleet(server, draft_of("echo", MODEL)) as fleet:
-        names = _names(fleet)
+        names = fleet.living(MODEL)
         found = [
             _outage(server, fleet, how, down_s)
             for how, down_s in (_OUTAGES_QUICK if quick else _OUTAGES)
         ]
         restarted = [program.kind for program in fleet.programs if not program.is_running()]
-        same = _names(fleet) == names
+        same = fleet.living(MODEL) == names
     promises = [promise for outage in found for promise in _promises(outage)]
     return [
         *promises,
@@ -106,18 +106,20 @@ def outages(*, quick):
 
 def _outage(server, fleet, how, down_s):
     with SteadyLoad(fleet, _PLAN) as load:
-        _pass(_WARM_S)
+        pause_s(_WARM_S)
         lines = {program: _line_count(program) for program in fleet.programs}
         end_server = server.kill if how == "kill" else server.stop
         pids = _pids(fleet)
         end_server()
-        began, used_s = perf_counter(), {name: _cpu_s(pid) for name, pid in pids.items()}
-        _pass(down_s)
+        began, used_s = perf_counter(), {name: process_cpu_s(pid) for name, pid in pids.items()}
+        pause_s(down_s)
         down_for_s = perf_counter() - began
-        shares = {name: (_cpu_s(pid) - used_s[name]) / down_for_s for name, pid in pids.items()}
+        shares = {
+            name: (process_cpu_s(pid) - used_s[name]) / down_for_s for name, pid in pids.items()
+        }
         server.start()
         returned = perf_counter()
-        _pass(_AFTERWARDS_S)
+        pause_s(_AFTERWARDS_S)
         load.stop()
     fleet.wait_idle(MODEL, 60.0)
     busiest = max(shares, key=shares.get)
@@ -168,28 +170,13 @@ def _rate_per_s(requests):
     return (len(requests) - 1) / (requests[-1].sent_at - requests[0].sent_at)
 
 
-def _pass(seconds):
-    """Let time pass: how long the fault lasts is what is measured, no signal would tell."""
-    Event().wait(seconds)
-
-
-def _names(fleet):
-    return sorted(fleet.server.zrange(fleet.keys(MODEL).workers, 0, -1))
-
-
 def _line_count(program):
     return program.log_text().count("\n")
 
 
 def _pids(fleet):
     """Main process and device process of every program, by name."""
-    found = {"router": fleet.router.pid}
+    found = {"router": fleet.routers[0].pid}
     for at, worker in enumerate(fleet.workers):
         found |= {f"consumer {at}": worker.pid, f"device {at}": worker.device_pid()}
     return found
-
-
-def _cpu_s(pid):
-    """CPU time of all threads of a process, in nanosecond steps."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9

@@ -11,18 +11,12 @@ NAMESPACE = "own"
 
 
 @contextmanager
-def own_fleet(*drafts, overrides=None, **settings):
+def own_fleet(*drafts, **settings):
     """Serve these drafts with a router and one worker, on a private server."""
     with (
         tempfile.TemporaryDirectory(prefix="batchfleet-own-") as folder,
         running_server({}) as server,
         running_fleet(server, NAMESPACE, Path(folder), refresh_ms=500, **settings) as fleet,
     ):
-        for draft in drafts:
-            fleet.deploy(draft, overrides)
-        fleet.router()
-        fleet.worker = fleet.consumer()
-        for draft in drafts:
-            fleet.wait_served(draft.model, draft.version)
-            fleet.wait_routed(draft.model)
+        fleet.bring_up(*drafts)
         yield fleet

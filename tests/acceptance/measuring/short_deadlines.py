@@ -1,20 +1,18 @@
 """Requests with a short deadline while every worker is busy for long."""
 
-import asyncio
 from time import perf_counter
 
-from batchfleet.producer.async_client import AsyncClient
-from batchfleet.wire.errors import RequestError
 from tests.support.fleet import draft_of, until
 
 from .mortal_server import mortal_server, served_fleet
-from .pause import pause
+from .pause import pause_s
 from .promise import at_least, at_most, equals
+from .steady_load import LoadPlan, SteadyLoad
 
 MODEL = "short"
 _BUSY_MS = 5_000
 _DEADLINE_MS, _BOUND_MS = 200, 400
-_PACE_S = 0.02
+_PLAN = LoadPlan(model=MODEL, rate_per_s=50.0, timeout_ms=_DEADLINE_MS)
 _WORKERS = 2
 # Of a round.
 _LEAST = 100
@@ -24,16 +22,21 @@ _DEADLINE_EXCEEDED = "deadline_exceeded"
 def short_deadlines(*, quick):
     """One request every 20 ms for as long as all are busy, again and again."""
     rounds = 1 if quick else 4
-    waits_ms, names = [], []
+    sent = []
     draft = draft_of("echo", MODEL)
     with mortal_server() as server, served_fleet(server, draft, workers=_WORKERS) as fleet:
         for _ in range(rounds):
             over = perf_counter() + (_BUSY_MS - _BOUND_MS) / 1000
             blockers = _occupy(fleet)
-            asyncio.run(_ask_until(fleet, over, waits_ms, names))
+            with SteadyLoad(fleet, _PLAN) as load:
+                pause_s(over - perf_counter())
+                load.stop()
+            sent += load.requests
             assert not any(fleet.items(MODEL, one) for one in blockers), "a worker was free"
             fleet.replies(MODEL, blockers)
             fleet.wait_idle(MODEL)
+    waits_ms = [(one.over_at - one.sent_at) * 1000 for one in sent]
+    expired = sum(one.outcome == _DEADLINE_EXCEEDED for one in sent)
     return [
         at_least("requests with a short deadline", len(waits_ms), _LEAST),
         at_most(
@@ -43,7 +46,7 @@ def short_deadlines(*, quick):
             _BOUND_MS,
         ),
         equals("… later than that", sum(wait_ms > _BOUND_MS for wait_ms in waits_ms), 0),
-        equals("… answered deadline_exceeded", names.count(_DEADLINE_EXCEEDED), len(waits_ms)),
+        equals("… answered deadline_exceeded", expired, len(sent)),
     ]
 
 
@@ -60,24 +63,3 @@ def _occupy(fleet):
 def _holders(fleet):
     found = [fleet.server.xpending(stream, "worker") for stream in fleet.queues(MODEL)]
     return {consumer["name"] for one in found for consumer in one["consumers"]}
-
-
-async def _ask_until(fleet, over, waits_ms, names):
-    """Ask at a steady pace, whatever becomes of the requests before."""
-    async with AsyncClient(fleet.url, namespace=fleet.namespace, tenant="default") as client:
-
-        async def ask():
-            began = perf_counter()
-            try:
-                result = await client.infer(MODEL, "hello", timeout_ms=_DEADLINE_MS)
-                names.append(result.version)
-            except RequestError as error:
-                names.append(error.name)
-            waits_ms.append((perf_counter() - began) * 1000)
-
-        async with asyncio.TaskGroup() as group:
-            next_at = perf_counter()
-            while next_at < over:
-                group.create_task(ask())
-                next_at += _PACE_S
-                await pause(next_at - perf_counter())

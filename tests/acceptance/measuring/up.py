@@ -17,7 +17,7 @@ STORE = str(ROOT / ".cache" / "store")
 class Running:
     """Where a fleet is reached."""
 
-    redis_url: str
+    url: str
     namespace: str
 
 
@@ -26,6 +26,12 @@ def minilm():
     store = Store(STORE)
     manifest = import_minilm(store)
     return manifest, store.fetch(manifest.model, manifest.version)
+
+
+def minilm_sources():
+    """Files of the real model by name, as a store publishes them."""
+    _, folder = minilm()
+    return {path.name: path for path in folder.iterdir() if path.name != "manifest.json"}
 
 
 @contextmanager
@@ -42,4 +48,4 @@ def up(*, models, workers):
     arguments = [word for option in options.items() for word in option]
     with Conversation("batchfleet.ops", "up", "--json", *arguments) as program:
         facts = program.start(START_TIMEOUT_S)
-        yield Running(redis_url=facts["redis_url"], namespace=namespace)
+        yield Running(url=facts["redis_url"], namespace=namespace)

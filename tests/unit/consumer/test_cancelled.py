@@ -4,10 +4,10 @@ import pytest
 from support.broker_wire import TENANT, wired
 from support.loops import Watch
 
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.worker.cancelled import CancelWatch
 from batchfleet.service.steps import Steps
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 
 
 class Holder:

@@ -141,6 +141,6 @@ def test_a_manifest_that_is_a_fifo_is_refused_at_once_and_the_next_version_loads
     os.mkfifo(path)
     refused = device.load_published(store.root, manifest)
     assert isinstance(refused, Refused)
-    assert "no regular file" in refused.message
+    assert "not a regular file" in refused.message
     other = store.publish(replace(builtin_draft("echo"), model="other"), {})
     assert isinstance(device.load_published(store.root, other), Ready)

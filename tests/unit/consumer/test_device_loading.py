@@ -34,7 +34,7 @@ def test_a_lane_is_ready_with_lineage_memory_and_a_curve_of_every_bucket_it_take
         ("unloadable", {}, "unloadable/1: OSError: weights are unreadable"),
         ("coldfeet", {}, "coldfeet/1: its warm-up failed: KeyError: 'not warm'"),
         ("plain", {"device": "tpu"}, "use cpu, cpu:0-1 or cuda:N"),
-        ("plain", {"device": "cpu:4095"}, "cores [4095] are not offered here"),
+        ("plain", {"device": "cpu:4095"}, "cores [4095] are not available here"),
         ("plain", {"lineage": "f" * 16}, "is not what was deployed"),
         ("plain", signed(outputs=[SCORE]), "declared are ['score']"),
     ],

@@ -7,13 +7,13 @@ import pytest
 from support.loops import Watch
 from support.worker_context import worker_context
 
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.link.frames import ChannelClosedError
 from batchfleet.consumer.link.protocol import Hello, Load, Ready, Refused, Unload
 from batchfleet.consumer.worker.unit_key import OVERFLOW
 from batchfleet.consumer.worker.worker import Worker
 from batchfleet.service.settings import Settings
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.deployment import Limits, VersionRecord
 
 HELLO = Hello(1, 7, "3")
@@ -246,7 +246,7 @@ def test_a_process_of_ones_own_ends_with_its_version(bench):
 def test_no_version_is_blamed_where_the_process_does_not_come_up(bench):
     lane = bench.open("new")
     unit = bench.unit_of(lane)
-    for refusal in ("", "", "its device process does not come up: exit code 3"):
+    for refusal in ("", "", "its device process does not start: exit code 3"):
         unit.step()
         unit.link.dies()
         unit.step()
@@ -272,7 +272,7 @@ def test_nobody_is_blamed_for_a_process_that_is_killed_since_the_worker_ends(ben
     unit = bench.unit_of(lane)
     bench.come_up(unit)
     bench.worker.taking = False
-    unit.kill("it did not end within the grace period")
+    unit.kill("it did not stop within the grace period")
     unit.step()
     assert not lane.refusal
 

@@ -137,7 +137,7 @@ def test_a_name_server_that_does_not_answer_is_given_up(monkeypatch):
     threads = threading.active_count()
     said = [failed() for _ in range(40)]
     assert {*said[:32]} == {"reading inputs_at took too long"}
-    assert {*said[32:]} == {"too many places of inputs_at do not answer"}
+    assert {*said[32:]} == {"too many servers of inputs_at do not respond"}
     assert threading.active_count() - threads <= 32
     over.set()
     until(lambda: threading.active_count() <= threads, "they end")

@@ -5,12 +5,12 @@ from support.broker_wire import RECORD, wired
 from support.loops import Watch
 from support.worker_context import worker_context
 
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.batching.state import EndedRequest, HeldRequest, Lane, Placement
 from batchfleet.consumer.link.protocol import Failure
 from batchfleet.consumer.worker.finisher import Finisher
 from batchfleet.consumer.worker.shared_state import SharedState
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.errors import ErrorKind
 from batchfleet.wire.reply import decode_reply
 

@@ -9,10 +9,10 @@ from support.worker_context import worker_context
 
 from batchfleet.broker import fleet
 from batchfleet.broker.commands import as_is, plain
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.worker.heartbeat import Heartbeat
 from batchfleet.service.settings import Settings
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.keys import ModelKeys
 
 KEYS = ModelKeys("bf", "m")

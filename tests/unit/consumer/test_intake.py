@@ -8,13 +8,13 @@ from support.loops import Watch, watched_loop
 from support.worker_context import worker_context
 
 from batchfleet.broker import fleet, requests
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.batching.state import Lane
 from batchfleet.consumer.worker.intake import Intake
 from batchfleet.consumer.worker.shared_state import SharedState
 from batchfleet.consumer.worker.worker import Offer, OfferedLane
 from batchfleet.service.watchdog import PROMPT
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.deployment import Stamp
 
 

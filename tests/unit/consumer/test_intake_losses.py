@@ -8,12 +8,12 @@ from support.loops import Watch
 from support.worker_context import worker_context
 
 from batchfleet.broker.errors import UnreachableError
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.batching.state import Lane
 from batchfleet.consumer.worker.intake import Intake
 from batchfleet.consumer.worker.shared_state import SharedState
 from batchfleet.consumer.worker.worker import Offer, OfferedLane
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.deployment import Stamp
 
 # So many turns find whatever is there to be found.

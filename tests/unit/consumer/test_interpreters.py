@@ -70,7 +70,7 @@ def test_a_record_chooses_no_interpreter(place, allowed):
 def test_a_manifest_chooses_no_interpreter(place, runtime):
     """X1, T18 (manifest): a folder that the store names, for a built-in runtime."""
     record = place.publish(str(place.trap.folder), runtime=runtime)
-    assert "must not run on this worker" in place.find(record)
+    assert "is not allowed on this worker" in place.find(record)
     assert not place.trap.was_sprung
 
 
@@ -106,7 +106,7 @@ def test_a_way_around_the_name_is_another_name(place):
     other = Trap(place.folder / "other", place.folder / "other-sprung")
     for name in (f"{place.trap.folder}/../other", f"{place.trap.folder}/..//environment"):
         record = place.publish(name, version=str(len(name)))
-        assert "must not run" in place.find(record, str(place.trap.folder))
+        assert "is not allowed" in place.find(record, str(place.trap.folder))
     assert not other.was_sprung
     assert not place.trap.was_sprung
 
@@ -121,13 +121,15 @@ def test_an_environment_that_others_may_write_is_not_run(place):
         mode = path.stat().st_mode
         path.chmod(mode | 0o002)
         reason = place.find(record, str(place.trap.folder))
-        assert f"anybody may write to {path}" in reason
+        assert f"every user can write to {path}" in reason
         path.chmod(mode)
     elsewhere = Trap(place.folder / "elsewhere", place.trap.mark)
     elsewhere.folder.chmod(0o777)
     place.trap.python.unlink()
     place.trap.python.symlink_to(elsewhere.python)
-    assert f"anybody may write to {elsewhere.folder}" in place.find(record, str(place.trap.folder))
+    assert f"every user can write to {elsewhere.folder}" in place.find(
+        record, str(place.trap.folder)
+    )
     assert not place.trap.was_sprung
 
 
@@ -138,7 +140,7 @@ def test_the_library_of_an_environment_counts_as_part_of_it(place):
     home.chmod(0o777)
     (place.trap.folder / "pyvenv.cfg").write_text(f"home = {home}\nversion = 3\n")
     record = place.publish(str(place.trap.folder))
-    assert f"anybody may write to {home}" in place.find(record, str(place.trap.folder))
+    assert f"every user can write to {home}" in place.find(record, str(place.trap.folder))
     assert not place.trap.was_sprung
 
 
@@ -147,7 +149,7 @@ def test_what_was_forged_in_a_cache_that_others_may_write_is_not_run(place):
     trap = forge_built(place.cache, LOCKED, place.folder / "forged")
     record = place.publish(LOCKED)
     place.cache.chmod(0o777)
-    assert f"anybody may write to {place.cache}" in place.find(record)
+    assert f"every user can write to {place.cache}" in place.find(record)
     assert not trap.was_sprung
     place.cache.chmod(0o700)
     assert "cannot run a device process" in place.find(record)
@@ -160,7 +162,7 @@ def test_a_cache_that_is_a_link_to_such_a_folder_is_none_either(place):
     trap = forge_built(real, LOCKED, place.folder / "forged")
     real.chmod(0o777)
     place.cache.symlink_to(real)
-    assert f"anybody may write to {real}" in place.find(place.publish(LOCKED))
+    assert f"every user can write to {real}" in place.find(place.publish(LOCKED))
     assert not trap.was_sprung
 
 

@@ -33,7 +33,7 @@ def needs_own_process(history, lane, now_ms=0.0):
 def test_a_version_whose_load_ends_the_process_is_refused_at_once_and_apart_from_then_on():
     history, bad = LossHistory(), lane("bad")
     assert lost(history, bad, loading=bad)
-    assert bad.refusal == "while it was loaded, it ended the device process: exit code 3"
+    assert bad.refusal == "it ended the device process while loading: exit code 3"
     assert needs_own_process(history, bad, 1e9)
     assert not needs_own_process(history, lane("good"))
 

@@ -5,12 +5,12 @@ from support.broker_wire import RECORD, TENANT, wired
 from support.loops import Watch
 
 from batchfleet.broker import fleet
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.consumer.worker.records import DeployRecords
 from batchfleet.service.events import Events
 from batchfleet.service.settings import Settings
 from batchfleet.service.steps import Steps
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.keys import ModelKeys, models_key
 
 NS = "n"

@@ -125,7 +125,7 @@ def test_a_link_that_changes_while_it_is_followed_is_refused(place, tmp_path, mo
         return real_open(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", swapped)
-    with pytest.raises(StoreError, match="was changed while it was opened"):
+    with pytest.raises(StoreError, match="was changed while it was being opened"):
         store.fetch("m", "1")
 
 
@@ -153,7 +153,7 @@ def test_a_cache_that_others_may_write_is_not_used(place, tmp_path, what):
     cache = tmp_path / "cache"
     (opened,) = cache.glob(what) if what else [cache]
     open_to_others(opened)
-    with pytest.raises(StoreError, match="no cache can lie there: anybody may write"):
+    with pytest.raises(StoreError, match="the cache cannot be there: every user can write"):
         store.fetch("m", "1")
 
 
@@ -209,5 +209,5 @@ def test_a_wheel_runs_from_no_cache_that_others_may_write(tmp_path, what):
     (folder / wheel.name).write_bytes(b"no zip at all")
     (opened,) = cache.glob(what) if what else [cache]
     open_to_others(opened)
-    with pytest.raises(StoreError, match="no cache can lie there"):
+    with pytest.raises(StoreError, match="the cache cannot be there"):
         load_class(manifest, CodePlace(folder=store.fetch("m", "1"), cache=cache))

@@ -192,7 +192,7 @@ def test_a_wheel_runs_from_a_copy_that_bears_its_digest(publish, tmp_path):
     assert manifest.files[name].sha256 in sys.modules["ours_of_test"].__file__
 
     other, folder = publish(code, {name: wheel_with(tmp_path / "b.whl", SHOUT + "\n")}, "2")
-    with pytest.raises(StoreError, match="holds another package 'ours_of_test'"):
+    with pytest.raises(StoreError, match="already loaded another package 'ours_of_test'"):
         load_class(other, place(folder, tmp_path))
 
 

@@ -163,7 +163,7 @@ def test_faults_are_spelled_as_documented():
     ]  # fmt: skip
     assert {parse_fault(name).switch for name in SWITCHES} == set(SWITCHES)
     assert parse_fault("hold_gil:9000@postprocess").value == 9000
-    with pytest.raises(ValueError, match="cannot strike"):
+    with pytest.raises(ValueError, match="cannot occur"):
         parse_fault("nan@nowhere")
 
 

@@ -3,8 +3,10 @@
 import json
 import os
 import shutil
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import fsspec
@@ -12,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.odd_stores import BAD_MODELS, BAD_VERSIONS, GOOD, make_good
+from support.other_user import ATTACKER
 
 from batchfleet.models.files import FILES_MAX, files_under
 from batchfleet.models.importing import builtin_draft
@@ -19,46 +22,56 @@ from batchfleet.models.manifest import Manifest
 from batchfleet.models.store import Store
 from batchfleet.wire.errors import StoreError
 
-# Modes mean nothing to root; tests/integration/test_other_users.py has these as somebody else.
-BY_MODE = "unreadable"
-
 
 @pytest.fixture
-def root(tmp_path):
-    path = tmp_path / "root"
-    make_good(path)
-    yield path
-    for folder in (path / "bad", path / "lost+found"):
-        if folder.is_dir() and not folder.is_symlink():
-            folder.chmod(0o700)
+def root():
+    """A store with one good model, in a folder that every user may enter."""
+    with TemporaryDirectory(prefix="batchfleet-odd-") as name:
+        path = Path(name) / "root"
+        make_good(path)
+        path.parent.chmod(0o755)
+        yield path
+        for folder in (path / "bad", path / "lost+found"):
+            if folder.is_dir() and not folder.is_symlink():
+                folder.chmod(0o700)
+
+
+@contextmanager
+def without_rights_of_root():
+    """Modes mean nothing to root."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(ATTACKER)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
 @pytest.mark.parametrize("kind", BAD_VERSIONS)
 def test_a_bad_version_is_left_out_and_the_one_before_is_the_newest(root, kind):
-    if kind == BY_MODE and os.geteuid() == 0:
-        pytest.skip("root may read everything")
     make, reason = BAD_VERSIONS[kind]
     make(root)
     store = Store(str(root))
-    survey = store.survey()
+    with without_rights_of_root():
+        survey, newest = store.survey(), store.newest(GOOD)
+        with pytest.raises(StoreError):
+            store.manifest(GOOD, "2")
     assert survey.models == {GOOD: ["1"]}
     (left_out,) = survey.left_out
     assert left_out.name == "good/2"
     assert reason in left_out.reason
-    newest = store.newest(GOOD)
     assert newest.manifest.version == "1"
     assert newest.left_out == [left_out]
-    with pytest.raises(StoreError):
-        store.manifest(GOOD, "2")
 
 
 @pytest.mark.parametrize("kind", BAD_MODELS)
 def test_so_is_a_bad_model(root, kind):
-    if kind == BY_MODE and os.geteuid() == 0:
-        pytest.skip("root may read everything")
     make, reason = BAD_MODELS[kind]
     make(root)
-    survey = Store(str(root)).survey()
+    with without_rights_of_root():
+        survey = Store(str(root)).survey()
     assert survey.models == {GOOD: ["1"]}
     assert len(survey.left_out) == bool(reason)
     assert all(reason in one.reason and str(one).isprintable() for one in survey.left_out)
@@ -67,7 +80,7 @@ def test_so_is_a_bad_model(root, kind):
 def test_where_every_version_is_bad_each_is_named(root):
     shutil.rmtree(root / GOOD / "1")
     BAD_VERSIONS["empty"][0](root)
-    with pytest.raises(StoreError, match=r"no version of good to use: good/2 .*must be JSON"):
+    with pytest.raises(StoreError, match=r"no usable version of good: good/2 .*must be JSON"):
         Store(str(root)).newest(GOOD)
 
 
@@ -150,9 +163,9 @@ def _loop(folder):
 
 @pytest.mark.parametrize(("make", "reason"), [
     (lambda folder: os.mkfifo(folder / "fifo"), "neither a file nor a folder"),
-    (lambda folder: (folder / "gone").symlink_to("nowhere"), "leads nowhere"),
-    (lambda folder: (folder / "self").symlink_to("self"), "leads nowhere"),
-    (_loop, "link to a folder that it lies in"),
+    (lambda folder: (folder / "gone").symlink_to("nowhere"), "a broken link"),
+    (lambda folder: (folder / "self").symlink_to("self"), "a broken link"),
+    (_loop, "link to a folder that contains it"),
 ])  # fmt: skip
 def test_what_is_no_file_is_named_when_a_version_is_made(tmp_path, make, reason):
     folder = tmp_path / "folder"
@@ -165,13 +178,13 @@ def test_what_is_no_file_is_named_when_a_version_is_made(tmp_path, make, reason)
 def test_a_version_has_so_many_files_at_most(tmp_path):
     for number in range(FILES_MAX + 1):
         (tmp_path / f"{number}").touch()
-    with pytest.raises(StoreError, match=f"over {FILES_MAX} files"):
+    with pytest.raises(StoreError, match=f"more than {FILES_MAX} files"):
         files_under(tmp_path)
 
 
 def test_a_source_that_is_no_file_is_not_waited_for(root, tmp_path):
     os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(StoreError, match="no regular file"):
+    with pytest.raises(StoreError, match="not a regular file"):
         Store(str(root)).publish(
             Manifest(model="m", version="1", runtime="noop"), {"w": tmp_path / "fifo"}
         )

@@ -168,7 +168,7 @@ def test_a_version_without_manifest_does_not_exist(store, tmp_path):
 def test_leftovers_in_the_way_of_a_version_are_named(store, weights, tmp_path):
     leftover = tmp_path / "root" / "m" / "1" / "x"
     leftover.mkdir(parents=True)
-    with pytest.raises(StoreError, match="remove it"):
+    with pytest.raises(StoreError, match="delete it"):
         publish(store, weights)
 
 
@@ -194,7 +194,7 @@ def test_a_huge_manifest_is_not_read_to_its_end(store, weights):
     publish(store, weights)
     with (store.fetch("m", "1") / "manifest.json").open("ab") as file:
         file.truncate(MANIFEST_BYTES_MAX * 1000)
-    with pytest.raises(StoreError, match="over 1000000 bytes"):
+    with pytest.raises(StoreError, match="more than 1000000 bytes"):
         store.manifest("m", "1")
 
 

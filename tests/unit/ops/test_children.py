@@ -68,7 +68,7 @@ def test_a_child_that_does_not_stop_is_killed(start):
 
 
 def test_a_child_that_ends_before_it_is_ready_is_told_with_its_exit_code(start):
-    with pytest.raises(ProgramError, match="exit code 7"):
+    with pytest.raises(ProgramError, match="exited with code 7"):
         wait_until_ready(start("raise SystemExit(7)"))
 
 
@@ -94,7 +94,7 @@ def test_a_dead_child_is_told_once_and_started_again_after_its_delay(start):
     assert child.look() == 3
     assert child.pid is None
     assert child.look() is None
-    clock.advance(child.series.delay_ms - 1)
+    clock.advance(child.restart_ms - 1)
     child.look()
     assert child.pid is None
     clock.advance(1)

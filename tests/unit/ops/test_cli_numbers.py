@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from batchfleet.ops.cli import COMMANDS, main
-from batchfleet.ops.cli.options import BoundedNumber
+from batchfleet.ops.cli._shared.options import BoundedNumber
 
 NO_NUMBERS = ["nan", "inf", "-inf", "Infinity", "1e400", "-1e400", "9" * 5000, "1_0", "٣", "", "x"]
 # The settings say what is wrong with them themselves, all faults at once.

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from batchfleet.ops.cli.failures import Failure
-from batchfleet.ops.cli.output import (
+from batchfleet.ops.cli._shared.failures import Failure
+from batchfleet.ops.cli._shared.output import (
     complain,
     console,
     json_text,

@@ -8,11 +8,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from batchfleet.ops.cli import answers
-from batchfleet.ops.cli.answers import describe_outputs, read_inputs, reply_json, result_json
-from batchfleet.ops.cli.failures import explain
-from batchfleet.ops.cli.options import settings_of, split_version
-from batchfleet.ops.cli.requests import option_fields
+from batchfleet.ops.cli._shared import answers
+from batchfleet.ops.cli._shared.answers import (
+    describe_outputs,
+    read_inputs,
+    reply_json,
+    result_json,
+)
+from batchfleet.ops.cli._shared.asking import option_fields
+from batchfleet.ops.cli._shared.failures import explain
+from batchfleet.ops.cli._shared.options import settings_of, split_version
 from batchfleet.ops.cli.status import render
 from batchfleet.ops.survey import FleetStatus, ModelStatus, read_worker
 from batchfleet.producer.result import Result
@@ -71,7 +76,7 @@ def test_inputs_that_are_not_json_are_refused():
 
 @pytest.mark.parametrize(("texts", "file"), [((), None), (("one",), io.BytesIO(b'"two"'))])
 def test_texts_and_file_are_one_or_the_other(texts, file):
-    with pytest.raises(click.UsageError, match="one of the two"):
+    with pytest.raises(click.UsageError, match="either texts or --input"):
         read_inputs(texts, file)
 
 
@@ -106,7 +111,7 @@ def test_outputs_show_size_and_the_first_numbers():
 def test_many_rows_are_cut():
     lines = describe_outputs({"n": np.zeros(50, np.int64)})
     assert len(lines) == 22
-    assert lines[-1] == "  … and 30 rows more"
+    assert lines[-1] == "  … and 30 more rows"
 
 
 def test_a_reply_with_raw_bytes_becomes_json():

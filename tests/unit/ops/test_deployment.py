@@ -6,8 +6,6 @@ from support.broker_wire import wired
 from support.script_scenes import contents
 
 from batchfleet.broker import fleet
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.ops.deployment import (
     Operator,
     copy_of_record,
@@ -21,6 +19,8 @@ from batchfleet.ops.deployment import (
     with_changes,
 )
 from batchfleet.ops.model_limits import limits_in_force
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.deployment import Limits, VersionRecord
 from batchfleet.wire.errors import CallerError, ErrorKind, SettingsError
 from batchfleet.wire.keys import ModelKeys
@@ -111,8 +111,8 @@ def test_an_empty_value_takes_an_override_back():
     [
         (["backlog"], "key=value"),
         (["backlog=1", "backlog=2"], "key=value"),
-        (["nothing=1"], "no limit named"),
-        (["nothing="], "no limit named"),
+        (["nothing=1"], "unknown limit"),
+        (["nothing="], "unknown limit"),
         (["backlog=0"], "1 to"),
         (["backlog=many"], "not a number"),
         (["backlog=1.5"], "whole number"),
@@ -177,5 +177,5 @@ def test_what_others_add_meanwhile_goes_as_well(times):
 
 
 def test_whoever_changes_a_model_all_the_time_is_told_of():
-    with pytest.raises(SettingsError, match="others are changing m"):
+    with pytest.raises(SettingsError, match="somebody else is changing m"):
         undeploy_beside(1000)

@@ -4,8 +4,6 @@ import pytest
 from support.broker_wire import RECORD, TENANT, TTL_MS, wired
 
 from batchfleet.broker import fleet
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.ops import deployment
 from batchfleet.ops.deployment import Operator
 from batchfleet.ops.following import (
@@ -17,6 +15,8 @@ from batchfleet.ops.following import (
 )
 from batchfleet.router.presence import Presence
 from batchfleet.service.clock import ManualClock
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.announcements import worker_announcement
 from batchfleet.wire.deployment import Stamp
 from batchfleet.wire.keys import router_key
@@ -157,7 +157,7 @@ def test_one_that_is_silent_keeps_nobody_waiting():
 def test_after_the_time_those_behind_are_named():
     found, waited_ms, _ = waited(state(NEW, OLD, None))
     assert waited_ms >= 1_000
-    with pytest.raises(NotFollowedError, match=r"within 1 s: router r1, router r2\. The record"):
+    with pytest.raises(NotFollowedError, match=r"within 1 s: router r1, router r2\. The change"):
         found.require_followed(1)
 
 

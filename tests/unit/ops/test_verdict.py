@@ -38,7 +38,7 @@ def test_refusals_end_the_wait_once_nobody_is_left():
     assert waited_ms == 200
     with pytest.raises(AllRefuseError, match="all 2 workers refuse it: no wheel") as caught:
         verdict.raise_if_all_refuse("m", "2")
-    assert "go back with `batchfleet deploy m/VERSION`" in str(caught.value)
+    assert "deploy the previous version: `batchfleet deploy m/VERSION`" in str(caught.value)
 
 
 def test_refusals_of_before_count_once_time_is_up():

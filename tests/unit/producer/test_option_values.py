@@ -94,7 +94,7 @@ def test_names(client, name):
 
 @pytest.mark.parametrize("handle", ["ab", b"ab", 5, ("m",), ("m", "i", b"1-0"), {"m": 1, "i": 2}])
 def test_what_is_no_handle(client, handle):
-    with pytest.raises(CallerError, match="named by what `submit` returned"):
+    with pytest.raises(CallerError, match="the handle that `submit` returned"):
         client.poll(handle)
 
 

@@ -81,7 +81,7 @@ def test_chance_for_many_ids_is_drawn_at_once():
 def test_an_option_that_there_is_not_gets_the_nearest_named():
     with pytest.raises(TypeError, match="no option 'timeout'; did you mean timeout_ms, in milli"):
         NO_OPTIONS.with_fields({"timeout": 5})
-    with pytest.raises(TypeError, match="There are: id, version"):
+    with pytest.raises(TypeError, match="Options are: id, version"):
         NO_OPTIONS.with_fields({"zzz": 5})
     assert NO_OPTIONS.with_fields({}) is NO_OPTIONS
     assert NO_OPTIONS.with_fields({"timeout_ms": 5}).timeout_ms == 5

@@ -36,7 +36,7 @@ def test_outputs_are_arrays_by_name():
 def test_text_is_the_one_text():
     assert result_of({"text": ["hello"]}).text == "hello"
     for outputs in ({"text": ["a", "b"]}, [tensor("a", np.ones((1, 1), np.float32))]):
-        with pytest.raises(ValueError, match="not one text"):
+        with pytest.raises(ValueError, match="not a single text"):
             _ = result_of(outputs).text
     assert result_of({"text": ["a", "b"]}).output == ["a", "b"]
 

@@ -8,8 +8,6 @@ from support.loops import Lines, Watch
 
 from batchfleet.broker import fleet, requests
 from batchfleet.broker.errors import refused
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.router import program as program_module
 from batchfleet.router import pump as pump_module
 from batchfleet.router.admission import Situation, admit
@@ -20,6 +18,8 @@ from batchfleet.router.view import read_model
 from batchfleet.service.events import Events
 from batchfleet.service.fault_points import FaultPoints
 from batchfleet.service.settings import Settings
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.keys import ModelKeys, models_key
 from batchfleet.wire.reply import decode_reply
 

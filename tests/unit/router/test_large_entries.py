@@ -5,11 +5,11 @@ from support.broker_wire import TENANT, wired
 
 from batchfleet.broker import claiming, fleet, listing, requests
 from batchfleet.broker.errors import OverlongAnswerError
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.broker.requests import HEAD_FIELD_BYTES_MAX, HEAD_FIELDS_MAX
 from batchfleet.router.pump import Admitter, Pump
 from batchfleet.service.clock import ManualClock
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.limits import ENTRY_BYTES_MAX
 from batchfleet.wire.reply import decode_reply
 

@@ -6,12 +6,12 @@ from support.loops import Lines, Watch
 
 from batchfleet.broker import fleet
 from batchfleet.broker.errors import UnusableKeyError
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.router.mending import Mending
 from batchfleet.router.view import FleetView, read_view
 from batchfleet.service.events import Events
 from batchfleet.service.steps import StepFaults, Steps
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.keys import ModelKeys, models_key
 
 NS = "n"

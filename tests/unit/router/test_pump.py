@@ -6,13 +6,13 @@ import pytest
 from support.broker_wire import INPUTS, RECORD, TENANT, wired
 
 from batchfleet.broker import claiming, fleet, requests
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.router.admission import Situation
 from batchfleet.router.pump import Admitter, Pump
 from batchfleet.router.view import read_model
 from batchfleet.service.clock import ManualClock
 from batchfleet.service.fault_points import FaultPoints
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.reply import decode_reply
 
 IDLE_MS = 3_000

@@ -7,8 +7,6 @@ from support.broker_wire import BUCKETS, RECORD, TENANT, wired
 
 from batchfleet.broker import fleet
 from batchfleet.broker.later import RipeItem
-from batchfleet.broker.memory.executors import MemoryBroker
-from batchfleet.broker.memory.server import MemoryServer
 from batchfleet.broker.requests import Finished
 from batchfleet.router.sweeping import (
     CANCELLED,
@@ -20,6 +18,8 @@ from batchfleet.router.sweeping import (
     sweep_overdue,
 )
 from batchfleet.router.view import ModelView
+from batchfleet.testing.twin.executors import MemoryBroker
+from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.codec import JSON
 from batchfleet.wire.deployment import Deployment, Limits, VersionRecord
 from batchfleet.wire.keys import ModelKeys

@@ -2,7 +2,7 @@ from random import Random
 
 import pytest
 
-from batchfleet.service.back_off import BackOff
+from batchfleet.service.back_off import HEALTHY_MS, BackOff, Restarts
 
 
 def test_pauses_grow_to_a_bound():
@@ -11,6 +11,21 @@ def test_pauses_grow_to_a_bound():
     for failures, delay in enumerate(delays, start=1):
         whole = min(0.1 * 2 ** (failures - 1), 3.0)
         assert whole / 2 <= delay <= whole
+
+
+def restart_s(*ran_ms):
+    restarts = Restarts(BackOff(first_s=0.5, longest_s=30.0))
+    return [restarts.next_s(ran) for ran in ran_ms]
+
+
+def test_the_pause_doubles_with_each_end_of_a_process_up_to_a_limit():
+    pauses_s = restart_s(*[10] * 100)
+    assert pauses_s[:4] == [0.5, 1.0, 2.0, 4.0]
+    assert pauses_s[-1] == 30.0
+
+
+def test_a_process_that_ran_well_starts_a_new_series():
+    assert restart_s(10, 10, 10, HEALTHY_MS) == [0.5, 1.0, 2.0, 0.5]
 
 
 def test_the_ten_thousandth_failure_is_no_worse_than_the_tenth():

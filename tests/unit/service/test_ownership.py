@@ -44,7 +44,7 @@ def test_what_nobody_else_may_write_is_ones_own(place):
 @pytest.mark.parametrize("mode", [0o666, 0o646, 0o602])
 def test_a_file_that_anybody_may_write_is_named_with_its_mode(place, mode):
     place.chmod(mode)
-    assert f"anybody may write to {place} (mode {mode:04o}; chmod o-w)" in why_not_ours([place])
+    assert f"every user can write to {place} (mode {mode:04o}; chmod o-w)" in why_not_ours([place])
 
 
 def test_so_is_each_folder_on_the_way_to_it(place):
@@ -55,7 +55,7 @@ def test_so_is_each_folder_on_the_way_to_it(place):
 def test_a_sticky_folder_is_a_way_and_not_an_end(place):
     place.parent.chmod(0o1777)
     assert why_not_ours([place]) == ""
-    assert "anybody may write" in why_not_ours([place.parent])
+    assert "every user can write" in why_not_ours([place.parent])
 
 
 def test_a_sticky_folder_lets_nobody_elses_file_pass(place, belongs_to_another):
@@ -98,7 +98,7 @@ def test_a_user_whom_the_system_does_not_know_has_no_group(place, monkeypatch):
     if os.geteuid() == 0:
         os.chown(place, 0, STRANGER)
     monkeypatch.setattr(pwd, "getpwuid", unknown)
-    assert "its group may write" in why_not_ours([place])
+    assert "its group can write" in why_not_ours([place])
 
 
 def test_a_link_is_followed_and_its_own_folder_counts_too(place, tmp_path, belongs_to_another):
@@ -108,10 +108,10 @@ def test_a_link_is_followed_and_its_own_folder_counts_too(place, tmp_path, belon
     link.symlink_to("../folder/../folder/file")
     assert why_not_ours([link]) == ""
     place.chmod(0o666)
-    assert f"anybody may write to {place}" in why_not_ours([link])
+    assert f"every user can write to {place}" in why_not_ours([link])
     place.chmod(0o644)
     aside.chmod(0o777)
-    assert f"anybody may write to {aside}" in why_not_ours([link])
+    assert f"every user can write to {aside}" in why_not_ours([link])
 
 
 def test_a_link_of_another_is_not_ones_own(place, belongs_to_another):
@@ -123,11 +123,11 @@ def test_a_link_of_another_is_not_ones_own(place, belongs_to_another):
 
 
 def test_what_cannot_be_looked_at_is_not_ones_own(place):
-    assert "cannot be looked at" in why_not_ours([place / "below"])
-    assert "cannot be looked at" in why_not_ours([place.with_name("absent")])
+    assert "cannot be inspected" in why_not_ours([place / "below"])
+    assert "cannot be inspected" in why_not_ours([place.with_name("absent")])
     loop = place.with_name("loop")
     loop.symlink_to(loop)
-    assert "cannot be looked at" in why_not_ours([loop])
+    assert "cannot be inspected" in why_not_ours([loop])
 
 
 def test_modes_of_roots_files_mean_nothing_where_nobody_can_write(place, monkeypatch):
@@ -154,10 +154,10 @@ def test_a_folder_is_looked_through_to_the_last_file(place, tmp_path):
     (deep / "nowhere").symlink_to("nothing/at/all")
     assert why_not_ours_within(place.parent) == ""
     (deep / "module.py").chmod(0o666)
-    assert f"anybody may write to {deep / 'module.py'}" in why_not_ours_within(place.parent)
+    assert f"every user can write to {deep / 'module.py'}" in why_not_ours_within(place.parent)
     (deep / "module.py").chmod(0o644)
     deep.chmod(0o1777)
-    assert f"anybody may write to {deep}" in why_not_ours_within(place.parent)
+    assert f"every user can write to {deep}" in why_not_ours_within(place.parent)
 
 
 def test_so_are_the_folders_that_links_of_it_lead_to(place, tmp_path):
@@ -168,7 +168,7 @@ def test_so_are_the_folders_that_links_of_it_lead_to(place, tmp_path):
     (place.parent / "link").symlink_to(out)
     assert why_not_ours_within(place.parent) == ""
     (out / "package" / "module.py").chmod(0o666)
-    assert f"anybody may write to {out}/package/module.py" in why_not_ours_within(place.parent)
+    assert f"every user can write to {out}/package/module.py" in why_not_ours_within(place.parent)
 
 
 def test_a_link_to_what_anybody_could_make_is_refused(place, tmp_path):
@@ -177,5 +177,5 @@ def test_a_link_to_what_anybody_could_make_is_refused(place, tmp_path):
     sticky.mkdir()
     sticky.chmod(0o1777)
     (place.parent / "link").symlink_to(sticky / "not-there-yet")
-    assert f"anybody may write to {sticky}" in why_not_ours_within(place.parent)
-    assert "cannot be looked at" in why_not_ours_within(tmp_path / "missing")
+    assert f"every user can write to {sticky}" in why_not_ours_within(place.parent)
+    assert "cannot be inspected" in why_not_ours_within(tmp_path / "missing")

@@ -98,7 +98,7 @@ def test_what_is_no_file_with_a_secret_is_one_sentence(file, spoil):
 def test_value_and_file_are_one_or_the_other(file, tmp_path):
     """X9: in one place; a variable beats a file of settings, as ever."""
     environ = {"BATCHFLEET_REDIS_URL_FILE": str(file), "BATCHFLEET_REDIS_URL": "redis://x"}
-    assert "give one of the two" in faults_of(environ)
+    assert "set only one of them" in faults_of(environ)
     config = tmp_path / "fleet.toml"
     config.write_text('redis_url = "redis://y"\n')
     assert load_settings({}, {"BATCHFLEET_REDIS_URL_FILE": str(file)}, config)[0].redis_url == URL

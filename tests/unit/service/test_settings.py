@@ -84,7 +84,7 @@ def test_every_fault_is_listed_at_once(tmp_path):
 def test_contradiction_is_listed_beside_other_faults():
     faults = faults_of({"beat_ms": 1501, "workers": -1})
     assert len(faults) == 2
-    assert "at least two beats" in faults[1]
+    assert "at least 2 × beat_ms" in faults[1]
     assert load_settings({"beat_ms": 1500}, {})[0].beat_ms == 1500
 
 
@@ -260,7 +260,7 @@ def by_default():
 def test_a_file_that_others_may_write_is_not_read(config):
     assert by_default()[0].threads == 2
     config.chmod(0o666)
-    with pytest.raises(SettingsError, match=r"is not read: anybody may .*mode 0666; chmod o-w"):
+    with pytest.raises(SettingsError, match=r"is not read: every user can .*mode 0666; chmod o-w"):
         by_default()
     with pytest.raises(SettingsError, match="mode 0666"):
         load_settings({}, {"BATCHFLEET_CONFIG": str(config)})
@@ -273,9 +273,9 @@ def test_a_file_that_others_may_write_is_not_read(config):
 
 
 @pytest.mark.parametrize(("make", "fault"), [
-    (os.mkfifo, "no regular file"),
-    (lambda path: path.mkdir(), "no regular file"),
-    (lambda path: path.symlink_to("nowhere"), "cannot be looked at"),
+    (os.mkfifo, "not a regular file"),
+    (lambda path: path.mkdir(), "not a regular file"),
+    (lambda path: path.symlink_to("nowhere"), "cannot be inspected"),
 ])  # fmt: skip
 def test_what_is_no_file_in_its_place_is_told_and_not_waited_for(config, make, fault):
     config.unlink()

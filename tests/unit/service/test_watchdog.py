@@ -106,25 +106,18 @@ def test_a_loop_gets_its_turn_beside_others_that_fail_all_the_time(watch):
     assert tries >= 4
 
 
-def test_a_pause_ends_when_told_to(watch):
+def wait_for_turn(watch, loop):
+    while (delay_s := loop.delay_s()) > 0:
+        watch.clock.advance(delay_s * 1000)
+
+
+def test_a_delay_grows_shorter_and_ends(watch):
     loop = watch.loop()
     loop.failed(AWAY)
-    waits = []
-
-    def wait(seconds):
-        waits.append(seconds)
-        watch.clock.advance(seconds * 400)
-        return len(waits) == 2
-
-    loop.pause(wait)
-    assert len(waits) == 2
-    assert loop.delay_s() > 0
-
-
-def test_a_pause_lasts_until_the_next_try_is_due(watch):
-    loop = watch.loop()
-    loop.failed(AWAY)
-    loop.pause(lambda seconds: watch.clock.advance(seconds * 1000))
+    before_s = loop.delay_s()
+    watch.clock.advance(before_s * 400)
+    assert 0 < loop.delay_s() < before_s
+    wait_for_turn(watch, loop)
     assert loop.delay_s() == 0
 
 
@@ -152,7 +145,7 @@ def test_a_loop_that_fails_and_waits_is_not_standing_still(watch):
     loop = watch.loop("intake m", BLOCK_S)
     for _ in range(100):
         loop.failed(AWAY)
-        loop.pause(lambda seconds: watch.clock.advance(seconds * 1000))
+        wait_for_turn(watch, loop)
         watch.watchdog.look()
     assert watch.log.names() == ["server.lost"]
 

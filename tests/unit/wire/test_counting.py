@@ -58,7 +58,7 @@ def test_a_body_of_many_objects_is_refused_before_they_are_made(case):
         decode_body(raw, content_type)
     assert taken.seconds < REFUSED_S
     assert caught.value.kind is ErrorKind.BAD_INPUTS
-    assert "over " in caught.value.message
+    assert "more than " in caught.value.message
 
 
 ALLOWED = {
@@ -96,7 +96,7 @@ def test_one_more_than_allowed_is_refused(pack, each, most):
     """X4."""
     content_type, encode = pack
     raw = encode([each] * (most + 1))
-    with pytest.raises(CallerError, match="over"):
+    with pytest.raises(CallerError, match="more than"):
         decode_body(raw if type(raw) is bytes else raw.encode(), content_type)
 
 
