@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from ..consumer.device.trial import EXIT_INTERRUPTED, Job, Trial, record_of
+from ..consumer.device.trial import EXIT_INTERRUPTED, Trial, TrialJob, record_of
 from ..consumer.link.device_command import module_command
 from ..consumer.link.device_environment import device_environment
 from ..consumer.link.link import log_stream
@@ -90,7 +90,7 @@ def try_candidate(
     """
     body, _ = encode_inputs(wanted.inputs)
     manifest = candidate.manifest
-    job = Job(
+    job = TrialJob(
         store=candidate.store,
         model=manifest.model,
         version=manifest.version,
@@ -126,7 +126,7 @@ def _python_of(candidate: Candidate, settings: Settings) -> Path | None:
     return python_of(manifest.environment, version, candidate.environments, cache)
 
 
-def _run_apart(job: Job, python: Path | None, environ: Mapping[str, str]) -> Trial:
+def _run_apart(job: TrialJob, python: Path | None, environ: Mapping[str, str]) -> Trial:
     """Run a job in a process of its own at this terminal, whose standard output is left to us."""
     command = module_command(python, "consumer.device.trial")
     with tempfile.TemporaryDirectory(prefix="batchfleet-try-") as folder:

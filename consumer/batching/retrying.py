@@ -45,6 +45,6 @@ def final_kind(ended: EndedRequest) -> ErrorKind:
     return ErrorKind.ATTEMPTS_EXHAUSTED if was_retried and kind in _RETRIED else kind
 
 
-def is_given_up(kind: ErrorKind) -> bool:
+def is_dead_letter(kind: ErrorKind) -> bool:
     """Whether a request that ends so is kept among the dead letters."""
     return kind in _GIVEN_UP
