@@ -4,7 +4,7 @@ ServerError
 ├── UnreachableError        no connection, or it broke: the outcome is unknown, ask again by id
 ├── OverlongAnswerError     the answer was longer than allowed, and is not read: ask for portions
 ├── RefusedError            the server answered with an error; `code` is its first word
-│   ├── FencedError         the worker is not among the living: start over as another
+│   ├── FencedError         the worker is not a live one: start over as another
 │   ├── StaleRecordError    it was sent by an old deploy record: read that again
 │   ├── NoGroupError        a stream or its group is gone
 │   ├── TransientError      loading, electing, busy: back off and continue
@@ -34,7 +34,7 @@ class UnreachableError(ServerError):
 
 
 class OverlongAnswerError(ServerError):
-    """The server did what it was asked to; its answer is too long to be read, and was thrown away.
+    """The command was run, but its answer was too long and is discarded.
 
     A caller that sets `Command.bytes_max` asks again, for less.
     """
@@ -53,7 +53,7 @@ class RefusedError(ServerError):
 
 
 class FencedError(RefusedError):
-    """The worker is not among the living any more."""
+    """The worker is not a live one any more."""
 
     remedy = Remedy.START_OVER
 

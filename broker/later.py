@@ -1,4 +1,4 @@
-"""Commands on requests that are parked until a later time: delayed ones, and retries."""
+"""Commands on requests that are parked until a later time: delayed ones, and failed ones."""
 
 from collections.abc import Sequence
 from enum import Enum
@@ -52,7 +52,7 @@ def _read_ripe(raw: Sequence[Any]) -> list[RipeItem]:
 
 
 def forget(keys: ModelKeys, parked_ids: Sequence[bytes]) -> list[Command[int]]:
-    """Drop what is parked and was not parked by us."""
+    """Drop parked entries that neither a router nor a worker wrote."""
     body = plain(int, "XDEL", keys.parked, *parked_ids)
     return [body, plain(int, "ZREM", keys.later, *parked_ids)]
 
@@ -88,7 +88,6 @@ def retry(
         entry.entry_id,
         member(entry.tenant, entry.id),
         delay_ms,
-        entry.attempt + 1,
-        max(0, entry.retries - 1),
+        *entry.next_run,
     ]
     return call("retry", script_keys, args, Retried)

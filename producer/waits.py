@@ -11,9 +11,8 @@ from ..wire.reply import Reply
 class Channel:
     """A channel, and the awaited ids that it reports.
 
-    A polled one is not subscribed to, since there are too many, or the server does not let us; the
-    keys of its ids are read now and then instead. A ready one is polled, or was confirmed by the
-    server.
+    A polled one is not subscribed to, since there are too many, or the user may not; the keys of
+    its ids are read at intervals instead. A ready one is polled, or was confirmed by the server.
     """
 
     keys: ModelKeys
@@ -25,7 +24,7 @@ class Channel:
     entries: dict[str, "AwaitedId"] = field(default_factory=dict)
 
     def confirm(self) -> None:
-        """The server says that no message is missed from now on."""
+        """The server has confirmed it: no message is missed from now on."""
         self.is_ready = True
         self.settled.set()
 
