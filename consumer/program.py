@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping
 from os import getpid
 from random import Random
 
-import orjson
-
-from ..broker import fleet
-from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor
+from ..broker import membership
+from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor, blocking_timeout_s
 from ..broker.redis_broker import RedisBroker
 from ..broker.rights import WORKER, require_rights
 from ..service.clock import Clock
@@ -22,18 +20,19 @@ from ..service.lifecycle import StopSignal, Thread
 from ..service.outage import Outage
 from ..service.settings import Settings
 from ..service.steps import Steps
-from ..service.watchdog import Watchdog
-from ..wire.announcements import worker_announcement
+from ..service.watchdog import PROMPT, Pace, Watchdog
+from ..wire.announcements import LOADING, READY, REFUSED, WorkerAnnouncement
 from ..wire.deployment import Deployment, Stamp, VersionRecord
 from ..wire.errors import ServerError
 from ..wire.keys import ModelKeys
-from .batching.conduct import is_another, is_deployed_anew
+from .batching.loss_history import has_other_manifest, is_redeployed
 from .batching.state import Lane
 from .link.device_command import device_command
 from .link.device_environment import device_environment
 from .link.link import DeviceLink
 from .worker.cancelled import CancelWatch
 from .worker.context import Devices, WorkerContext
+from .worker.intake import BELL_TIMEOUT_S, Intake
 from .worker.interpreters import Interpreters
 from .worker.records import DeployRecords
 from .worker.recovery import Recovery
@@ -75,10 +74,7 @@ class ConsumerProgram:
             clock=clock,
             watchdog=Watchdog(events, clock, Outage(events, clock), Random()),  # noqa: S311
             broker=broker or RedisBroker(settings.redis_url),
-            open_link=devices.open_link,
-            versions_apart=devices.versions_apart,
-            environ=devices.environ,
-            reap=devices.reap,
+            devices=devices,
             faults=faults or FaultPoints(),
         )
 
@@ -114,13 +110,13 @@ class Keeper:
         self._context = worker.context
         self._on_ready: OnReady | None = on_ready
         self._lanes: dict[tuple[str, str], Lane] = {}
-        self._interpreters = Interpreters(self._context.settings, self._context.environ)
+        self._interpreters = Interpreters(self._context.settings, self._context.devices.environ)
         self._intakes: dict[str, tuple[Thread, threading.Event]] = {}
         self._executor = worker.connect("keeper")
         self._steps = Steps(self._context.outage)
         self._records = DeployRecords(self._context.settings, self._context.events, self._steps)
-        self._recovery = Recovery(worker, self._executor, self._context)
-        self._closed = CancelWatch(
+        self._recovery = Recovery(worker, self._executor)
+        self._cancel_watch = CancelWatch(
             worker, self._executor, self._context.settings.namespace, self._steps
         )
         self._next_refresh_ms = 0.0
@@ -128,7 +124,7 @@ class Keeper:
         self._loop = self._context.watchdog.watch("keeper", COMMAND_TIMEOUT_S)
         self._is_stranded = False  # it held requests of a version that cannot be loaded here
         self._has_looked = False  # at the deploy records
-        self._told_states: dict[tuple[str, str], dict[str, str]] = {}
+        self._announced_states: dict[tuple[str, str], dict[str, str]] = {}
 
     def run(self, stop: StopSignal) -> Outcome:
         """Keep the worker until it is stopped or fenced.
@@ -167,11 +163,11 @@ class Keeper:
             self._ask_server()
         self._worker.watch_limits()
         self._give_back_stranded()
-        self._rearrange()
-        self._tell_lanes()
+        self._move_lanes()
+        self._announce_changes()
         self._report_ready()
         self._context.watchdog.look()
-        self._context.reap()
+        self._context.devices.reap()
 
     def _give_back_stranded(self) -> None:
         """Let go of requests whose version cannot be loaded here any more.
@@ -179,34 +175,34 @@ class Keeper:
         Held, or pending since the lane before was dropped. An entry changes hands only where its
         owner leaves: the worker starts over as another.
         """
-        let_go = self._worker.let_go
+        orphaned = self._worker.orphaned
         for (model, version), lane in self._lanes.items():
             if lane.ready:
-                let_go.discard((model, version))  # intake looks at what is pending
-            elif lane.refusal and (lane.held_rows or (model, version) in let_go):
+                orphaned.discard((model, version))  # intake looks at what is pending
+            elif lane.refusal and (lane.held_rows or (model, version) in orphaned):
                 self._worker.drop_lane(lane)
                 self._is_stranded = True
                 self._context.events.emit("lane.stranded", model=model, version=version)
 
-    def _rearrange(self) -> None:
+    def _move_lanes(self) -> None:
         """Move lanes that are to have a device process of their own; refused ones need none."""
         for pair, lane in self._lanes.items():
             if lane.refusal:
                 self._worker.drop_lane(lane)
-            elif lane.leaving:
-                self._lanes[pair] = self._worker.part(lane)
+            elif lane.is_moving:
+                self._lanes[pair] = self._worker.move_lane(lane)
 
-    def _tell_lanes(self) -> None:
-        """Announce at once what is ready or refused now: whoever waits for it looks there."""
+    def _announce_changes(self) -> None:
+        """Announce at once what is ready or refused now: programs that wait for it look there."""
         states = {pair: _lane_state(lane) for pair, lane in self._lanes.items()}
-        if states != self._told_states:
-            self._told_states = states
+        if states != self._announced_states:
+            self._announced_states = states
             self._announce(self._records.known)
 
     @property
     def is_over(self) -> bool:
         """Whether the worker cannot go on as the one that it is."""
-        is_fenced = self._worker.heart.fenced.is_set()
+        is_fenced = self._worker.heartbeat.fenced.is_set()
         return is_fenced or self._is_stranded or self._worker.failure is not None
 
     def wind_up(self) -> None:
@@ -215,7 +211,7 @@ class Keeper:
         self._loop.end()
         stop_at_ms = worker.now_ms() + self._context.settings.grace_ms
         self._end_intakes()
-        if not worker.heart.fenced.is_set() and worker.failure is None:
+        if not worker.heartbeat.fenced.is_set() and worker.failure is None:
             worker.drain(stop_at_ms)
 
     def close(self) -> None:
@@ -232,23 +228,22 @@ class Keeper:
         """
         if self._worker.failure is not None:
             raise self._worker.failure
-        if self._worker.heart.fenced.is_set():
+        if self._worker.heartbeat.fenced.is_set():
             return Outcome.FENCED
         return Outcome.STRANDED if self._is_stranded else Outcome.STOPPED
 
     def _ask_server(self) -> None:
         now_ms, loop, steps = self._worker.now_ms(), self._loop, self._steps
         is_due = now_ms >= self._next_refresh_ms
-        lanes = list(self._lanes.values())
         steps.begin()
         try:
             if is_due:
                 self._refreshed_ms = now_ms
                 steps.run("refresh", "", lambda: self._refresh(self._executor))
                 self._next_refresh_ms = now_ms + self._context.settings.refresh_ms
-                lanes = list(self._lanes.values())
-            steps.run("recover", "", lambda: self._recovery.tick(self._records.known, lanes))
-            closed = steps.run("closed", "", lambda: self._closed.tick(self._records.known, now_ms))
+            known, lanes = self._records.known, list(self._lanes.values())
+            steps.run("recover", "", lambda: self._recovery.tick(known, lanes))
+            closed = steps.run("closed", "", lambda: self._cancel_watch.tick(known, now_ms))
             was_asked = steps.worked() and (closed or is_due)
         except ServerError as error:
             self._next_refresh_ms = 0.0
@@ -266,7 +261,7 @@ class Keeper:
         self._worker.measure_server_offset(executor)
         deployments = self._records.read(executor, self._worker.now_ms())
         self._match_lanes(deployments)
-        self._worker.act_on(deployments)
+        self._worker.use_records(deployments)
         self._announce(deployments)
         self._has_looked = True
 
@@ -282,10 +277,10 @@ class Keeper:
             lane = self._lanes.get(pair)
             if lane is None:
                 self._lanes[pair] = self._open_lane(pair[0], record)
-            elif is_another(lane.record, record) or (
-                lane.refusal and is_deployed_anew(lane.record, record)
+            elif has_other_manifest(lane.record, record) or (
+                lane.refusal and is_redeployed(lane.record, record)
             ):
-                # Deployed anew, this very version: what made it refuse may have been mended.
+                # This very version was deployed again: what made it refuse may be repaired.
                 self._worker.drop_lane(lane)
                 self._lanes[pair] = self._open_lane(pair[0], record)
             elif lane.record != record:
@@ -294,7 +289,7 @@ class Keeper:
     def _open_lane(self, model: str, record: VersionRecord) -> Lane:
         """A lane that is being loaded, or one that is refused without a look at the version."""
         refusal = device_misfit(record, self._context.settings.device)
-        refusal = refusal or self._context.conduct.refusal_of(f"{model}/{record.version}", record)
+        refusal = refusal or self._context.losses.refusal_of(f"{model}/{record.version}", record)
         if not refusal:
             python, refusal = self._interpreters.find(model, record)
             if not refusal:
@@ -308,32 +303,34 @@ class Keeper:
         namespace = self._context.settings.namespace
         for model, deployment in deployments.items():
             keys = ModelKeys(namespace, model)
-            self._worker.heart.announce(keys, self._announcement(model, deployment.stamp))
+            self._worker.heartbeat.announce(keys, self._announcement(model, deployment.stamp))
             if model not in self._intakes:
                 self._start_intake(keys)
         for model in [model for model in self._intakes if model not in deployments]:
             _, over = self._intakes.pop(model)
             over.set()
-            self._worker.heart.withdraw(ModelKeys(namespace, model))
+            self._worker.heartbeat.withdraw(ModelKeys(namespace, model))
 
     def _announcement(self, model: str, stamp: Stamp) -> dict[str, str]:
         lanes = [lane for (name, _), lane in self._lanes.items() if name == model]
-        states = {lane.version: _lane_state(lane) for lane in lanes}
-        return {
-            "lanes": orjson.dumps(states).decode(),
-            **worker_announcement(stamp),
-            "device": self._context.settings.device,
-            "stalled": ", ".join(self._context.watchdog.stalled),
-            "host": socket.gethostname(),
-            "pid": str(getpid()),
-            "room": str(sum(2 * lane.record.limits.max_batch_size for lane in lanes)),
-        }
+        return WorkerAnnouncement(
+            versions={lane.version: _lane_state(lane) for lane in lanes},
+            stamp=stamp,
+            stalled=", ".join(self._context.watchdog.stalled),
+            facts={
+                "device": self._context.settings.device,
+                "host": socket.gethostname(),
+                "pid": str(getpid()),
+                "room": str(sum(2 * lane.record.limits.max_batch_size for lane in lanes)),
+            },
+        ).to_fields()
 
     def _start_intake(self, keys: ModelKeys) -> None:
-        over = threading.Event()
-        worker = self._worker
-        intake = worker.make_intake(keys, over)
-        thread = self._context.make_thread(f"intake {keys.model}", intake, worker.fail)
+        over, name, worker = threading.Event(), f"intake {keys.model}", self._worker
+        executor = worker.connect("take", blocking_timeout_s(BELL_TIMEOUT_S))
+        loop = self._context.watchdog.watch(name, BELL_TIMEOUT_S, Pace(back_off=PROMPT))
+        intake = Intake(worker, keys, executor, over, loop)
+        thread = self._context.make_thread(name, intake, worker.fail)
         self._intakes[keys.model] = (thread, over)
         thread.start()
 
@@ -341,7 +338,7 @@ class Keeper:
         self._worker.stop_taking()
         namespace = self._context.settings.namespace
         bells = [
-            fleet.ring_worker(ModelKeys(namespace, model), self._worker.name)
+            membership.ring(ModelKeys(namespace, model), self._worker.name)
             for model in self._intakes
         ]
         try:
@@ -366,15 +363,16 @@ class Keeper:
     def _all_settled(self) -> bool:
         """Whether every lane is loaded or refused, and every model joined."""
         lanes = self._lanes.values()
-        joined = self._worker.heart.models_joined == len({lane.model for lane in lanes})
-        is_told = joined and self._worker.heart.is_told
-        return is_told and self._has_looked and all(lane.ready or lane.refusal for lane in lanes)
+        heartbeat = self._worker.heartbeat
+        is_joined = heartbeat.models_joined == len({lane.model for lane in lanes})
+        is_settled = all(lane.ready or lane.refusal for lane in lanes)
+        return is_joined and heartbeat.is_announced and self._has_looked and is_settled
 
 
 def _lane_state(lane: Lane) -> dict[str, str]:
     if lane.refusal:
-        return {"state": "refused", "reason": lane.refusal}
-    return {"state": "ready" if lane.ready else "loading"}
+        return {"state": REFUSED, "reason": lane.refusal}
+    return {"state": READY if lane.ready else LOADING}
 
 
 def device_misfit(record: VersionRecord, device: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from ..consumer.device.trial import EXIT_INTERRUPTED, Job, Trial, record_of
+from ..consumer.device.trial import EXIT_INTERRUPTED, Trial, TrialJob, record_of
 from ..consumer.link.device_command import module_command
 from ..consumer.link.device_environment import device_environment
 from ..consumer.link.link import log_stream
@@ -70,7 +70,7 @@ def candidate_of_store(settings: Settings, manifest: Manifest) -> Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class TrialRequest:
     """What to ask: inputs as a client takes them, parameters in JSON, the last stage to run."""
 
     inputs: Any
@@ -79,7 +79,7 @@ class Question:
 
 
 def try_candidate(
-    candidate: Candidate, question: Question, settings: Settings, environ: Mapping[str, str]
+    candidate: Candidate, wanted: TrialRequest, settings: Settings, environ: Mapping[str, str]
 ) -> Trial:
     """Run one request through a version; `environ` is our environment, of which it gets little.
 
@@ -88,9 +88,9 @@ def try_candidate(
         VersionRefusedError: the version cannot be loaded.
         RequestError: the request ends in an error, as a caller would get it.
     """
-    body, _ = encode_inputs(question.inputs)
+    body, _ = encode_inputs(wanted.inputs)
     manifest = candidate.manifest
-    job = Job(
+    job = TrialJob(
         store=candidate.store,
         model=manifest.model,
         version=manifest.version,
@@ -101,8 +101,8 @@ def try_candidate(
         record=record_of(manifest.record()),
         sources="" if candidate.sources is None else str(candidate.sources),
         inputs=base64.b64encode(encode_body(body, MSGPACK)).decode(),
-        parameters=question.parameters,
-        stage=question.stage,
+        parameters=wanted.parameters,
+        stage=wanted.stage,
         log_level=settings.log_level,
         log_format=settings.log_format,
     )
@@ -126,7 +126,7 @@ def _python_of(candidate: Candidate, settings: Settings) -> Path | None:
     return python_of(manifest.environment, version, candidate.environments, cache)
 
 
-def _run_apart(job: Job, python: Path | None, environ: Mapping[str, str]) -> Trial:
+def _run_apart(job: TrialJob, python: Path | None, environ: Mapping[str, str]) -> Trial:
     """Run a job in a process of its own at this terminal, whose standard output is left to us."""
     command = module_command(python, "consumer.device.trial")
     with tempfile.TemporaryDirectory(prefix="batchfleet-try-") as folder:

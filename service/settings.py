@@ -58,6 +58,7 @@ def _not_empty(value: str) -> str:
 
 
 _duration = Range(1, _DURATION_MS_MAX)
+_WORKER = ("consumer", "up")  # the programs that start workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,41 +141,25 @@ class Settings:
     tenant: str = _row(
         "default", "tenant (group of callers) that requests belong to", "client", "up", rule=_name
     )
-    store: str = _row(
-        "./store",
-        "model store: a folder or an fsspec URL",
-        "consumer",
-        "up",
-        secret=True,
-    )
+    store: str = _row("./store", "model store: a folder or an fsspec URL", *_WORKER, secret=True)
     shared_store: str = _row(
         "",
         "path of the store, to use it although other users can write to it",
-        "consumer",
-        "up",
+        *_WORKER,
         rule=_anything,
         secret=True,
     )
     models: str = _row(
-        "*",
-        "names of the deployed models to serve, e.g. 'a,ocr-*'",
-        "consumer",
-        "up",
-        rule=_patterns,
+        "*", "names of the deployed models to serve, e.g. 'a,ocr-*'", *_WORKER, rule=_patterns
     )
     device: str = _row(
-        "cpu",
-        "device for the models: cpu, cpu:0-1 (cores) or cuda:0",
-        "consumer",
-        "up",
-        rule=_device,
+        "cpu", "device for the models: cpu, cpu:0-1 (cores) or cuda:0", *_WORKER, rule=_device
     )
-    threads: int = _row(1, "CPU threads per model operation", "consumer", "up", rule=Range(1, 1024))
+    threads: int = _row(1, "CPU threads per model operation", *_WORKER, rule=Range(1, 1024))
     device_processes: int = _row(
         4,
         "maximum number of separate processes for versions that crashed the shared one",
-        "consumer",
-        "up",
+        *_WORKER,
         rule=Range(1, 64),
     )
     allow_code: str = _row(
@@ -182,40 +167,35 @@ class Settings:
         "code that a worker may run: none, own (local files that no other user can write to), "
         "digest:<sha256>,…, dist:<name>,… (all of an installed distribution), or any; if empty, "
         "own for `up` and none for `consumer`",
-        "consumer",
-        "up",
+        *_WORKER,
         rule=code_terms_fault,
     )
     allow_environments: str = _row(
         "",
         "Python environments that a worker may run: none, built (by `models environment build`), "
         "or paths of virtual environments; if empty, built",
-        "consumer",
-        "up",
+        *_WORKER,
         rule=environment_terms_fault,
     )
     device_environment: str = _row(
         "",
         "extra environment variables that models can see, e.g. 'AWS_*,MY_KEY'",
-        "consumer",
-        "up",
+        *_WORKER,
         rule=variables_fault,
     )
     cache: str = _row(
         "",
         "folder for copies of remote stores and for environments; if empty, ~/.cache/batchfleet",
-        "consumer",
-        "up",
+        *_WORKER,
         rule=_anything,
     )
     lease_ms: int = _row(
         3000,
         "a worker without a heartbeat for this long is declared dead",
-        "consumer",
-        "up",
+        *_WORKER,
         rule=_duration,
     )
-    beat_ms: int = _row(1000, "heartbeat interval of a worker", "consumer", "up", rule=_duration)
+    beat_ms: int = _row(1000, "heartbeat interval of a worker", *_WORKER, rule=_duration)
     refresh_ms: int = _row(
         1000,
         "interval at which routers and workers check for deployments and limits",
@@ -228,11 +208,7 @@ class Settings:
         20_000, "maximum time for a clean stop", "router", "consumer", "up", rule=_duration
     )
     recover_ms: int = _row(
-        1000,
-        "maximum interval between checks for dead workers",
-        "consumer",
-        "up",
-        rule=_duration,
+        1000, "maximum interval between checks for dead workers", *_WORKER, rule=_duration
     )
     no_worker_ms: int = _row(
         10_000,

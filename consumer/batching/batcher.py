@@ -43,7 +43,7 @@ class WaitingRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ChosenBatch:
     """Rows to run together, and why the batch ends where it does."""
 
     rows: tuple[WaitingRow, ...]
@@ -57,7 +57,7 @@ def level_of(priority: str) -> int:
 
 def choose_batch(
     rows: Sequence[WaitingRow], now_ms: float, limits: Limits, cost: CostCurve
-) -> Batch:
+) -> ChosenBatch:
     """Cut the next batch from at least one waiting row."""
     head = min(rows, key=lambda row: _urgency(row, now_ms, limits, cost))
     near = sorted(
@@ -69,7 +69,7 @@ def choose_batch(
         best = _knee(near[:count], cost)
         if best < count:
             count, release = best, "knee"
-    return Batch(tuple(near[:count]), release)
+    return ChosenBatch(tuple(near[:count]), release)
 
 
 def _urgency(row: WaitingRow, now_ms: float, limits: Limits, cost: CostCurve) -> tuple[int, float]:
@@ -135,17 +135,17 @@ class ArrivalRate:
 
 
 @dataclass(frozen=True, slots=True)
-class Company:
-    """What else may join the next batch: requests being prepared, and the rate of arrivals."""
+class Arrivals:
+    """What may join the next batch: requests being prepared, and the rate of arrivals."""
 
     preparing: int
     rate: ArrivalRate
 
 
 def linger_ms(
-    rows: Sequence[WaitingRow], now_ms: float, limits: Limits, cost: CostCurve, company: Company
+    rows: Sequence[WaitingRow], now_ms: float, limits: Limits, cost: CostCurve, arrivals: Arrivals
 ) -> float:
-    """How long an idle device should wait for company; 0 = run now.
+    """How long an idle device should wait for more rows; 0 = run now.
 
     It pays when at least two more rows are expected while the batch would run: they would wait for
     most of that run otherwise. The row that waits longest bounds the wait by `max_batch_delay_ms`;
@@ -155,9 +155,9 @@ def linger_ms(
         return 0.0
     run_ms = cost.milliseconds(len(rows), max(row.length for row in rows))
     allowed_ms = 0.0
-    if company.preparing >= 2:
+    if arrivals.preparing >= 2:
         allowed_ms = run_ms / 2
-    rate = company.rate
+    rate = arrivals.rate
     if rate.per_ms * run_ms >= 2 and rate.per_ms * limits.max_batch_delay_ms >= 1:
         allowed_ms = max(allowed_ms, limits.max_batch_delay_ms)
     waited_ms = now_ms - min(row.rank_ms for row in rows)

@@ -30,7 +30,7 @@ def is_cheap(lane: Lane) -> bool:
 
 def is_direct(lane: Lane) -> bool:
     """Whether an idle device should get what waits unprepared."""
-    if not lane.ready or lane.preparing or lane.waiting[0].is_elsewhere:
+    if not lane.ready or lane.preparing or lane.waiting[0].is_at_url:
         return False
     alone = len(lane.waiting) == 1 and lane.waiting[0].entry.rows == 1
     return is_cheap(lane) or alone
@@ -47,7 +47,7 @@ def first_alike(lane: Lane) -> list[HeldRequest]:
         rows += held.entry.rows
         if rows > rows_max or held.entry.parameters != first.entry.parameters:
             break
-        if held.is_elsewhere:
+        if held.is_at_url:
             break
         chosen.append(held)
     return chosen
@@ -62,7 +62,7 @@ def direct_release(lane: Lane, requests: Sequence[HeldRequest]) -> str:
 def allowed_ms(held: HeldRequest) -> float:
     """How long the device process may take to prepare a request, fetching it included."""
     allowed = held.lane.record.limits.preprocess_ms
-    return 2 * allowed if held.is_elsewhere else allowed
+    return 2 * allowed if held.is_at_url else allowed
 
 
 def preparing_ms(lanes: Iterable[Lane]) -> float:
@@ -74,8 +74,8 @@ def preparing_ms(lanes: Iterable[Lane]) -> float:
 
 def prepare_messages(lane: Lane, requests: Sequence[HeldRequest]) -> list[Message]:
     """What has requests preprocessed; those that lie elsewhere are fetched first."""
-    here = [item_of(held) for held in requests if not held.is_elsewhere]
-    elsewhere = [item_of(held) for held in requests if held.is_elsewhere]
+    here = [item_of(held) for held in requests if not held.is_at_url]
+    elsewhere = [item_of(held) for held in requests if held.is_at_url]
     messages: list[Message] = [Prepare(lane.number, here)] if here else []
     return [*messages, Fetch(lane.number, elsewhere)] if elsewhere else messages
 
@@ -87,7 +87,7 @@ def item_of(held: HeldRequest) -> Item:
         held.number,
         entry.content_type,
         entry.accept,
-        (entry.inputs_at or "").encode() if held.is_elsewhere else entry.inputs,
+        (entry.inputs_at or "").encode() if held.is_at_url else entry.inputs,
         entry.truncate,
         entry.parameters,
         entry.outputs,

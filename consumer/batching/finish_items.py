@@ -20,7 +20,7 @@ from ...wire.reply import (
     status_of,
 )
 from ...wire.states import State
-from .retrying import final_kind, is_given_up
+from .retrying import final_kind, is_dead_letter
 from .state import EndedRequest, HeldRequest
 
 # One in so many answers leaves a line in the journal; errors always do.
@@ -40,7 +40,7 @@ def finish_item(ended: EndedRequest, keys: ModelKeys, worker: str, offset_ms: fl
         reply, outputs = _answer(held, answer.outputs, keys, receipt)
     else:
         error = _error_body(ended)
-        is_dead = is_given_up(error.kind)
+        is_dead = is_dead_letter(error.kind)
         status = status_of(error.kind).value
         reply = encode_error(_envelope(held), error, receipt)
     sampled = answer is None or held.number % _JOURNAL_EVERY == 0

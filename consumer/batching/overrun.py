@@ -4,7 +4,7 @@ A version is loaded on the device thread, so while one is, everything else waits
 the load is timed.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from .state import HeldRequest, Lane, Phase, RunningBatch
@@ -40,15 +40,12 @@ def overrun_beside(requests: Iterable[HeldRequest], silent_ms: float) -> Overrun
     return None
 
 
-def overrun_of_one(
-    requests: Iterable[HeldRequest], now_ms: float, on_device: Collection[int]
-) -> Overrun | None:
+def overrun_of_one(not_on_device: Iterable[HeldRequest], now_ms: float) -> Overrun | None:
     """`preprocess`, where one takes too long by itself, however much comes of the others.
 
     It has the time of all that were being prepared when it was sent, since it may wait for them.
     """
-    for held in requests:
-        is_late = held.phase is Phase.PREPARING and now_ms > held.prepare_by_ms
-        if is_late and held.number not in on_device:
+    for held in not_on_device:
+        if held.phase is Phase.PREPARING and now_ms > held.prepare_by_ms:
             return Overrun("preprocess", held.lane)
     return None

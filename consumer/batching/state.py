@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ...broker.requests import weight_max
 from ...wire.deployment import VersionRecord
+from ...wire.keys import member
 from ...wire.references import BLOB
 from ...wire.work import WorkEntry
 from ..link.protocol import Answer, Done, Failure
@@ -82,9 +83,14 @@ class HeldRequest:
         return self.phase is Phase.PREPARED and self.rows_left == 0
 
     @property
-    def is_elsewhere(self) -> bool:
+    def is_at_url(self) -> bool:
         """Whether the inputs lie at a URL, from which the device process fetches them."""
         return self.entry.inputs_at not in (None, BLOB)
+
+    @property
+    def member(self) -> str:
+        """What the index `due` calls it."""
+        return member(self.entry.tenant, self.entry.id)
 
     @property
     def rows(self) -> int:
@@ -104,9 +110,9 @@ class Lane:
     record: VersionRecord
     ready: bool = False
     refusal: str = ""
-    is_told: bool = False  # that it was refused
-    deaths: int = 0  # of the device process while it loaded this lane
-    leaving: bool = False  # it is to go on in a device process of its own
+    is_reported: bool = False  # that it was refused
+    losses: int = 0  # of the device process while it loaded this lane
+    is_moving: bool = False  # it is to go on in a device process of its own
     lineage: str = ""
     cost: CostCurve = field(default_factory=CostCurve)
     waiting: deque[HeldRequest] = field(default_factory=deque)
@@ -125,7 +131,7 @@ class Lane:
     @property
     def is_unloaded(self) -> bool:
         """Whether it is still to be loaded here."""
-        return not (self.ready or self.refusal or self.leaving)
+        return not (self.ready or self.refusal or self.is_moving)
 
     @property
     def version(self) -> str:
@@ -138,13 +144,17 @@ class Lane:
         return bool(self.waiting or self.rows or self.preparing)
 
     def weigh(self, held: HeldRequest) -> None:
-        """Count a request against room, anew where another number of rows has become known.
+        """Count a request against room; again once its rows are known exactly.
 
         A large request counts for half a batch at most: it must not keep others out.
         """
-        weight = min(held.rows, weight_max(self.record))
+        weight = self.weight_of(held)
         self.held_rows += weight - held.weight
         held.weight = weight
+
+    def weight_of(self, held: HeldRequest) -> int:
+        """Rows that a request counts for against room."""
+        return min(held.rows, weight_max(self.record))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +193,8 @@ class RunningBatch:
         return longest
 
 
-class RecoveredEntry(NamedTuple):
-    """A work entry taken over from a lost worker.
+class TakenEntry(NamedTuple):
+    """A work entry that was taken from a queue, or over from a lost worker.
 
     `attempt` counts the runs that began, this one included. `inside`: it was in the lost worker's
     device process, which may have died of it.
@@ -192,8 +202,8 @@ class RecoveredEntry(NamedTuple):
 
     placement: Placement
     entry: WorkEntry
-    attempt: int
-    inside: bool
+    attempt: int = 1
+    inside: bool = False
 
 
 class EndedRequest(NamedTuple):

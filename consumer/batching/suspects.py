@@ -14,7 +14,7 @@ class Suspects:
 
     def __init__(self) -> None:
         self._groups: deque[list[HeldRequest]] = deque()
-        self._together: list[HeldRequest] = []  # the last group, while it may still grow
+        self._open: list[HeldRequest] = []  # the last group, while it may still grow
         self._inside: list[HeldRequest] = []
         self._is_alone = False
 
@@ -31,30 +31,30 @@ class Suspects:
         """Whether a single request is in the device process, and was from the beginning."""
         return self._is_alone and self.is_inside
 
-    def accuse(self, held: HeldRequest) -> None:
+    def add_alone(self, held: HeldRequest) -> None:
         """A request that has to run alone."""
         self._groups.append([held])
-        self._together = []
+        self._open = []
 
-    def accuse_together(self, held: HeldRequest) -> None:
+    def add_to_group(self, held: HeldRequest) -> None:
         """A request that may run with others of its kind: what a lost worker had inside.
 
         A worker is ended from outside far more often than by a request. Where it was one after all,
         this device process is lost with it, and each of them runs alone.
         """
-        if not self._together or self._together[-1].lane is not held.lane:
-            self._together = []
-            self._groups.append(self._together)
-        self._together.append(held)
+        if not self._open or self._open[-1].lane is not held.lane:
+            self._open = []
+            self._groups.append(self._open)
+        self._open.append(held)
 
     def admit(self) -> list[HeldRequest]:
         """The group that goes into the device process now; all are of one lane."""
         self._inside = self._groups.popleft()
         self._is_alone = len(self._inside) == 1
-        self._together = []
+        self._open = []
         return list(self._inside)
 
-    def acquit(self) -> None:
+    def clear_blame(self) -> None:
         """What was sent last did not arrive: nobody inside is known to be a culprit."""
         self._is_alone = False
 

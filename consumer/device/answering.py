@@ -14,10 +14,10 @@ from ...wire.limits import OUTPUTS_BYTES_MAX
 from ...wire.names import is_name
 from ...wire.tensors import encode_columns, encode_rows
 from ...wire.texts import kind_name
-from .faults import merge_row_errors, model_error, output_error, pass_on_leaving
-from .keeping import kept
-from .loaded_models import LoadedModel, OpenRequest
+from .faults import merge_row_errors, model_error, output_error, raise_if_model_left
+from .loaded_models import LoadedModel, PreparedRequest
 from .preparing import refuse_unknown
+from .snapshot import snapshot
 
 _ONLY_OUTPUT = "output"
 # Named because writing `str | bytes` makes a new object each time.
@@ -27,24 +27,24 @@ _SIZED = (str, bytes, list, tuple)
 _NUMBER = (bool, int, float)
 
 
-def encode_answer(lane: LoadedModel, request: OpenRequest) -> bytes:
+def encode_answer(loaded: LoadedModel, request: PreparedRequest) -> bytes:
     """Postprocess all rows of a request and encode them, in input order, as its caller asked.
 
     Raises:
         RequestError: `bad_output` and `model_error`, or `bad_request` for an unknown output.
     """
-    rows = _postprocess(lane, request.outputs) if lane.postprocesses else request.outputs
+    rows = _postprocess(loaded, request.outputs) if loaded.postprocesses else request.outputs
     try:
-        columns = assemble(lane, rows, request.wanted)
+        columns = assemble(loaded, rows, request.wanted)
         answer = encode_body(encode_columns(columns, request.accept), request.accept)
     except BaseException as error:
-        raise output_error(error, lane.logger) from error
+        raise output_error(error, loaded.logger) from error
     if len(answer) > OUTPUTS_BYTES_MAX:
         raise _bad_output(f"outputs of {len(answer)} bytes; {OUTPUTS_BYTES_MAX} are allowed")
     return answer
 
 
-def encode_together(lane: LoadedModel, requests: Sequence[OpenRequest]) -> list[bytes] | None:
+def encode_together(loaded: LoadedModel, requests: Sequence[PreparedRequest]) -> list[bytes] | None:
     """Encode the answers of requests of one row each, in one go; None where they must go alone.
 
     To check and encode a column takes about as long for a hundred rows as for one. That no request
@@ -61,10 +61,10 @@ def encode_together(lane: LoadedModel, requests: Sequence[OpenRequest]) -> list[
     try:
         if not _are_alike(rows):
             return None
-        columns = assemble(lane, rows, wanted)
+        columns = assemble(loaded, rows, wanted)
         tensors = [encode_rows(name, column) for name, column in columns.items()]
     except BaseException as error:  # noqa: BLE001  alone, each fails for its own sake
-        pass_on_leaving(error, "encode", lane.logger)
+        raise_if_model_left(error, "encode", loaded.logger)
         return None
     return [encode_body(parts, MSGPACK) for parts in zip(*tensors, strict=True)]
 
@@ -98,32 +98,32 @@ def _part_bytes(value: Any) -> int:
     return len(value) if kind in _SIZED else 8
 
 
-def _postprocess(lane: LoadedModel, outputs: Sequence[Any]) -> list[Any]:
+def _postprocess(loaded: LoadedModel, outputs: Sequence[Any]) -> list[Any]:
     rows, errors = [], []
     for at, output in enumerate(outputs):
         try:
-            with lane.postprocessing:
-                rows.append(kept(lane.model.postprocess(output), lane.model))
+            with loaded.postprocessing:
+                rows.append(snapshot(loaded.model.postprocess(output), loaded.model))
         except BdbQuit as error:  # of the whole request: who quits does not want to stop again
-            raise model_error(error, "postprocess", lane.logger) from error
+            raise model_error(error, "postprocess", loaded.logger) from error
         except BaseException as error:  # noqa: BLE001  a model may raise anything; it becomes a typed error
-            errors.append((at, model_error(error, "postprocess", lane.logger)))
+            errors.append((at, model_error(error, "postprocess", loaded.logger)))
     if errors:
         raise merge_row_errors(errors)
     return rows
 
 
-def assemble(lane: LoadedModel, rows: Sequence[Any], wanted: tuple[str, ...]) -> dict[str, Any]:
+def assemble(loaded: LoadedModel, rows: Sequence[Any], wanted: tuple[str, ...]) -> dict[str, Any]:
     """Turn one mapping (or bare value) per row into one column per output, rows in order.
 
     Raises:
         RequestError: `bad_output` where the rows disagree with one another or with the signature.
     """
-    named = [row if isinstance(row, Mapping) else _named(lane, row) for row in rows]
+    named = [row if isinstance(row, Mapping) else _named(loaded, row) for row in rows]
     names = named[0].keys()
-    if lane.outputs:
-        if names != lane.outputs.keys():
-            raise _bad_output(f"outputs are {sorted(names)}; declared are {sorted(lane.outputs)}")
+    if loaded.outputs:
+        if names != loaded.outputs.keys():
+            raise _bad_output(f"outputs are {sorted(names)}; declared are {sorted(loaded.outputs)}")
     else:
         for name in names:
             if not isinstance(name, str) or not is_name(name):
@@ -135,18 +135,20 @@ def assemble(lane: LoadedModel, rows: Sequence[Any], wanted: tuple[str, ...]) ->
         refuse_unknown(wanted, named[0])
     columns = {}
     for name in wanted or names:
-        columns[name] = _column(lane, name, [row[name] for row in named])
+        columns[name] = _column(loaded, name, [row[name] for row in named])
     return columns
 
 
-def _named(lane: LoadedModel, row: Any) -> Mapping[Any, Any]:
-    if len(lane.outputs) > 1:
-        raise _bad_output(f"one value for a row where outputs {sorted(lane.outputs)} are declared")
-    return {next(iter(lane.outputs), _ONLY_OUTPUT): row}
+def _named(loaded: LoadedModel, row: Any) -> Mapping[Any, Any]:
+    if len(loaded.outputs) > 1:
+        raise _bad_output(
+            f"one value for a row where outputs {sorted(loaded.outputs)} are declared"
+        )
+    return {next(iter(loaded.outputs), _ONLY_OUTPUT): row}
 
 
-def _column(lane: LoadedModel, name: str, values: list[Any]) -> Any:
-    declared = lane.outputs.get(name)
+def _column(loaded: LoadedModel, name: str, values: list[Any]) -> Any:
+    declared = loaded.outputs.get(name)
     if isinstance(values[0], _TEXT):
         if declared is not None and declared.datatype != "BYTES":
             raise _bad_output(f"output {name!r} is text; declared is {declared.datatype}")
@@ -154,7 +156,7 @@ def _column(lane: LoadedModel, name: str, values: list[Any]) -> Any:
             if not isinstance(value, _TEXT):
                 raise _bad_output(f"output {name!r} is text in some rows only", at)
         return values
-    dtype = lane.output_dtypes.get(name)
+    dtype = loaded.output_dtypes.get(name)
     column = _stack(name, values, dtype)
     if declared is not None and (dtype is None or column.dtype != dtype):
         raise _bad_output(f"output {name!r} is {column.dtype}; declared is {declared.datatype}")
@@ -194,7 +196,7 @@ def _refuse_changed(name: str, arrays: Sequence[Any], column: np.ndarray[Any, An
             back = column[at].astype(before)
         if before.kind != "b" and np.array_equal(back, array, equal_nan=before.kind in "fc"):
             continue
-        found = ", ".join(sorted({str(one.dtype) for one in arrays}))
+        found = ", ".join(sorted({str(array.dtype) for array in arrays}))
         raise _bad_output(f"output {name!r} has different datatypes: {found}", at)
 
 

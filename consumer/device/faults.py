@@ -19,7 +19,7 @@ from ...wire.errors import BatchfleetError, ErrorKind, RequestError
 from ...wire.limits import ERROR_MESSAGE_CHARACTERS_MAX, ROWS_MAX
 from ...wire.texts import kind_name, safe_text, text_of
 from ..link.protocol import Failure
-from .telling import last_frame, place_of
+from .kind_logger import last_frame, place_of
 
 # Our own errors name what there is instead, or quote another program.
 _OWN_WORDS_MAX: Final = 4000
@@ -36,7 +36,7 @@ class ModelLeftError(BaseException):
     """
 
 
-def pass_on_leaving(error: BaseException, stage: str, logger: Any) -> None:
+def raise_if_model_left(error: BaseException, stage: str, logger: Any) -> None:
     """Of all that a model's code may raise, let through what asks for the end of the process.
 
     Raises:
@@ -62,7 +62,7 @@ def is_failure(result: Any) -> TypeGuard[RequestError]:
 class FaultLog:
     """Tells a model's author of faults that leave no trace of their own.
 
-    Each kind is told once and then counted. Nothing of what callers sent is in the lines. Safe to
+    Each kind is logged once and then counted. Nothing of what callers sent is in the lines. Safe to
     use from any thread.
     """
 
@@ -119,9 +119,9 @@ def model_error(error: BaseException, stage: str, logger: Any) -> RequestError:
     Raises:
         ModelLeftError: the code asked for the end of the process.
     """
-    pass_on_leaving(error, stage, logger)
+    raise_if_model_left(error, stage, logger)
     if is_failure(error):
-        return sound(error)
+        return cleaned(error)
     if is_kind(error, BdbQuit):
         logger.warning("debugger_quit", stage=stage, reason=describe(error))
         return RequestError.of(ErrorKind.MODEL_ERROR, describe(error))
@@ -131,7 +131,7 @@ def model_error(error: BaseException, stage: str, logger: Any) -> RequestError:
     return RequestError.of(ErrorKind.MODEL_ERROR, describe(error))
 
 
-def sound(error: RequestError) -> RequestError:
+def cleaned(error: RequestError) -> RequestError:
     """An error that a model's code may have made, as one of ours: it may hold anything."""
     kind, message = None, None
     rows: tuple[Any, ...] = ()
@@ -149,9 +149,9 @@ def output_error(error: BaseException, logger: Any) -> RequestError:
     Raises:
         ModelLeftError: the code asked for the end of the process.
     """
-    pass_on_leaving(error, "encode", logger)
+    raise_if_model_left(error, "encode", logger)
     if is_failure(error):
-        return sound(error)
+        return cleaned(error)
     if is_memory_error(error):
         return RequestError.of(ErrorKind.DEVICE_MEMORY, "out of memory for this answer")
     words = text_of(error) if is_kind(error, ValueError, TypeError) else describe(error)
@@ -161,13 +161,13 @@ def output_error(error: BaseException, logger: Any) -> RequestError:
 def request_error(error: BaseException, stage: str, logger: Any) -> RequestError:
     """The error of a request that could not be decoded or prepared, by whosever code.
 
-    Attributes of a model's class are code of its own; so what nobody foresaw counts as the model's.
+    Attributes of a model's class are code of its own; so what is unforeseen counts as the model's.
 
     Raises:
         ModelLeftError: the code asked for the end of the process.
     """
     if is_failure(error):
-        return sound(error)
+        return cleaned(error)
     if is_kind(error, MemoryError):
         return RequestError.of(ErrorKind.DEVICE_MEMORY, "out of memory for this request")
     return model_error(error, stage, logger)
@@ -178,14 +178,12 @@ def describe(error: BaseException) -> str:
     if is_kind(error, ModelLeftError):
         return text_of(error)
     if is_kind(error, BdbQuit):
-        return (
-            f"the debugger received no commands: breakpoint() {_NO_INPUT}" if _is_deaf() else _QUIT
-        )
+        return _NO_COMMANDS if _has_no_terminal() else _QUIT
     text = f"{kind_name(error)}: {text_of(error)}"
     return text[:ERROR_MESSAGE_CHARACTERS_MAX] + _hint(error)
 
 
-def said(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """The words of an error of ours alone, those of any other with its type."""
     ours = is_kind(error, BatchfleetError)
     return text_of(error, _OWN_WORDS_MAX) if ours else describe(error)
@@ -193,7 +191,7 @@ def said(error: BaseException) -> str:
 
 def _hint(error: BaseException) -> str:
     """What to do about errors that a worker's surroundings bring about."""
-    if is_kind(error, EOFError) and _is_deaf():
+    if is_kind(error, EOFError) and _has_no_terminal():
         return f" (input() {_NO_INPUT})"
     last = last_frame(error)
     if last is not None and last.tb_frame.f_code is signal.signal.__code__:
@@ -201,8 +199,8 @@ def _hint(error: BaseException) -> str:
     return ""
 
 
-def _is_deaf() -> bool:
-    """Whether nobody can type anything here."""
+def _has_no_terminal() -> bool:
+    """Whether input cannot be typed here."""
     try:
         return not sys.stdin.isatty()
     except Exception:  # noqa: BLE001  it may be None, closed, or whatever a model put in its place
@@ -214,6 +212,7 @@ _NO_INPUT = (
     "reads standard input, which is no terminal here; "
     "use it with `batchfleet dev`, `batchfleet models try` or batchfleet.testing.serve"
 )
+_NO_COMMANDS = f"the debugger received no commands: breakpoint() {_NO_INPUT}"
 _SIGNALS = (
     " (a model's code does not run on the main thread, and the worker handles signals: "
     'leave them alone, see docs/models.md, "Signals")'

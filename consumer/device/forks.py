@@ -6,7 +6,7 @@ from ..link.frames import FrameChannel
 from .signals import forget_signals
 
 
-def stand_apart(channel: FrameChannel) -> None:
+def isolate_forks(channel: FrameChannel) -> None:
     """Have forked children lose the connection, and end at signals as any program does.
 
     One that comes back from the model's code into ours finds the connection closed, and leaves.

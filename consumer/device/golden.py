@@ -20,7 +20,7 @@ from .running import batch_of, keep_output, outputs_of
 _DIGEST = "sha256:"
 
 
-def check_golden(lane: LoadedModel, examples: Sequence[Golden]) -> None:
+def check_golden(loaded: LoadedModel, examples: Sequence[Golden]) -> None:
     """Run the examples as requests and compare their answers.
 
     Raises:
@@ -28,18 +28,18 @@ def check_golden(lane: LoadedModel, examples: Sequence[Golden]) -> None:
         RequestError: the model fails on an example.
     """
     for at, example in enumerate(examples):
-        difference = _difference(example, _answer(lane, example))
+        difference = _difference(example, _answer(loaded, example))
         if difference:
             raise StoreError(f"golden example {at} is not reproduced: {difference}")
 
 
-def _answer(lane: LoadedModel, example: Golden) -> bytes:
+def _answer(loaded: LoadedModel, example: Golden) -> bytes:
     item = Item(0, JSON, JSON, orjson.dumps(example.inputs), None, None, None)
-    request = prepare(lane, item)
+    request = prepare(loaded, item)
     for row in take_all([request]):
-        (output,) = outputs_of(lane, batch_of(0, [row]))
-        request.outputs[row.place] = keep_output(lane, output)
-    return encode_answer(lane, request)
+        (output,) = outputs_of(loaded, batch_of(0, [row]))
+        request.outputs[row.place] = keep_output(loaded, output)
+    return encode_answer(loaded, request)
 
 
 def _difference(example: Golden, answer: bytes) -> str:

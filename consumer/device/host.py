@@ -25,14 +25,14 @@ _KEPT_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where a lane runs: `device` as a model is told (`cpu`, `cuda:N`), and cores to pin to."""
+class DeviceChoice:
+    """Where a model runs: `device` as a model is told (`cpu`, `cuda:N`), and cores to pin to."""
 
     device: str
     cores: frozenset[int] = frozenset()
 
 
-def read_place(text: str) -> Place:
+def read_device(text: str) -> DeviceChoice:
     """Read a `device` setting: `cpu`, `cpu:0-1`, `cpu:0,2`, `cuda:N`.
 
     Raises:
@@ -40,9 +40,11 @@ def read_place(text: str) -> Place:
     """
     kind, _, rest = text.partition(":")
     if kind == "cpu":
-        return Place(device="cpu", cores=_read_cores(text, rest) if ":" in text else frozenset())
+        return DeviceChoice(
+            device="cpu", cores=_read_cores(text, rest) if ":" in text else frozenset()
+        )
     if kind == "cuda" and rest.isdecimal():
-        return Place(device=text)
+        return DeviceChoice(device=text)
     raise SettingsError(f"device is {shown(text)}; use cpu, cpu:0-1 or cuda:N")
 
 

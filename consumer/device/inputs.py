@@ -8,7 +8,7 @@ from ...models.model import Row
 from ...models.stacking import digest
 from ...wire.codec import shallow_json
 from ...wire.tensors import Column
-from .keeping import kept
+from .snapshot import snapshot
 
 
 class Inputs(Protocol):
@@ -29,7 +29,7 @@ class Inputs(Protocol):
         """A row that shares memory with the inputs, for who only reads it."""
 
     def parameters(self) -> dict[str, Any]:
-        """The caller's `parameters`, decoded anew."""
+        """The caller's `parameters`, decoded again each time."""
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class ExampleInputs:
 
     def row(self, _: int) -> Row:
         """See `Inputs`."""
-        row: Row = kept(self.example)
+        row: Row = snapshot(self.example)
         row.truncate = self.truncate
         return row
 
@@ -88,4 +88,4 @@ class ExampleInputs:
 
     def parameters(self) -> dict[str, Any]:
         """See `Inputs`."""
-        return dict(kept(self.example.parameters))
+        return dict(snapshot(self.example.parameters))

@@ -14,8 +14,8 @@ from ...wire.tensors import DATATYPES
 from ..link.protocol import Failure, PreparedItem, RowHandle
 from .faults import FaultLog, failure_of
 from .inputs import Inputs
+from .kind_logger import KindLogger
 from .memory import MemoryLimit
-from .telling import KindLogger
 
 REQUESTS_MAX = 65_536
 # In place of a value that is not prepared: not yet, or used up by a run.
@@ -83,7 +83,7 @@ def _dtype(spec: TensorSpec) -> np.dtype[Any] | None:
 
 
 @dataclass(slots=True)
-class OpenRequest:
+class PreparedRequest:
     """A preprocessed request on its way to its answer.
 
     `values`, `outputs` and `missing` belong to the device thread once the request is in the book
@@ -105,31 +105,31 @@ class OpenRequest:
     preprocess_ms: float = 0.0
     dropped: bool = False
 
-    def take(self, index: int) -> "RowInHand | None":
+    def take(self, index: int) -> "TakenRow | None":
         """Hand out one row, once; None where there is no such row any more."""
         if not 0 <= index < len(self.outputs) or self.outputs[index] is not NOT_TAKEN:
             return None
         self.outputs[index] = None
-        return RowInHand(self, index)
+        return TakenRow(self, index)
 
     def report(self) -> PreparedItem:
-        """What the main process is told about it."""
+        """What the main process has to know about it."""
         return PreparedItem(
             self.number, self.lengths, self.truncated_tokens, self.preprocess_ms, self.kinds
         )
 
 
-class RowInHand(NamedTuple):
+class TakenRow(NamedTuple):
     """A row taken out for one batch: its place in the request."""
 
-    request: OpenRequest
+    request: PreparedRequest
     place: int
 
 
-def take_all(requests: Iterable[OpenRequest]) -> list[RowInHand]:
-    """Hand out every row, of requests that nobody else has a hand on."""
+def take_all(requests: Iterable[PreparedRequest]) -> list[TakenRow]:
+    """Hand out every row, of requests that no other thread uses."""
     return [
-        RowInHand(request, place) for request in requests for place in range(len(request.values))
+        TakenRow(request, place) for request in requests for place in range(len(request.values))
     ]
 
 
@@ -139,7 +139,7 @@ class RequestBook:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         # Request number → its lane while it is being preprocessed, then the request. Under _lock.
-        self._requests: dict[int, int | OpenRequest] = {}
+        self._requests: dict[int, int | PreparedRequest] = {}
 
     def expect(self, lane: int, requests: Iterable[int]) -> None:
         """Note requests whose preprocessing is about to start.
@@ -152,7 +152,7 @@ class RequestBook:
             if len(self._requests) > REQUESTS_MAX:
                 raise ProtocolError(f"over {REQUESTS_MAX} requests wait in the device process")
 
-    def add(self, request: OpenRequest) -> bool:
+    def add(self, request: PreparedRequest) -> bool:
         """Keep an expected request for later batches; False where it was dropped meanwhile."""
         with self._lock:
             if request.number not in self._requests:
@@ -160,13 +160,13 @@ class RequestBook:
             self._requests[request.number] = request
             return True
 
-    def take(self, lane: int, handles: Iterable[RowHandle]) -> list[RowInHand]:
+    def take(self, lane: int, handles: Iterable[RowHandle]) -> list[TakenRow]:
         """Hand out rows of a lane; handles that are unknown or were used are passed over."""
         with self._lock:
             rows = []
             for number, index in handles:
                 request = self._requests.get(number)
-                if isinstance(request, OpenRequest) and request.lane == lane:
+                if isinstance(request, PreparedRequest) and request.lane == lane:
                     row = request.take(index)
                     if row is not None:
                         rows.append(row)
@@ -185,10 +185,10 @@ class RequestBook:
 
     def _forget(self, number: int) -> bool:
         entry = self._requests.pop(number, None)
-        if isinstance(entry, OpenRequest):
+        if isinstance(entry, PreparedRequest):
             entry.dropped = True
         return entry is not None
 
 
-def _lane_of(entry: int | OpenRequest) -> int:
-    return entry.lane if isinstance(entry, OpenRequest) else entry
+def _lane_of(entry: int | PreparedRequest) -> int:
+    return entry.lane if isinstance(entry, PreparedRequest) else entry

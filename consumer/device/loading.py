@@ -1,4 +1,4 @@
-"""From a version in the store to a lane that is loaded and warm."""
+"""From a version in the store to a model that is loaded and warm."""
 
 import gc
 from collections.abc import Callable, Mapping
@@ -15,11 +15,11 @@ from ...service.clock import Clock
 from ...wire.deployment import VersionRecord
 from ...wire.errors import StoreError
 from ..link.protocol import Load, Ready
-from .faults import FaultLog, is_failure, said, sound
+from .faults import FaultLog, cleaned, is_failure, message_of
 from .golden import check_golden
-from .host import pin, read_place, resident_bytes
+from .host import pin, read_device, resident_bytes
+from .kind_logger import KindLogger
 from .loaded_models import LoadedModel
-from .telling import KindLogger
 from .warming import warm_up
 
 _SEED = 0
@@ -56,7 +56,7 @@ class OpeningOptions:
 Opener = Callable[[Load], VersionFiles]
 
 
-def load_lane(
+def load_version(
     load: Load, open_files: Opener, clock: Clock, logger: Any
 ) -> tuple[LoadedModel, Ready]:
     """Load a version and warm it up; on the device thread.
@@ -66,8 +66,8 @@ def load_lane(
     """
     started_ms = clock.monotonic_ms()
     logger = logger.bind(model=load.model, version=load.version)
-    place = read_place(load.device)
-    pin(place.cores)
+    choice = read_device(load.device)
+    pin(choice.cores)
     record = VersionRecord.from_wire(load.record, {})
     files = open_files(load)
     if record.lineage and record.lineage != files.lineage:
@@ -80,7 +80,7 @@ def load_lane(
     context = LoadContext(
         model=load.model,
         version=load.version,
-        device=place.device,
+        device=choice.device,
         threads=load.threads,
         seed=_SEED,
         parameters=deepcopy(dict(files.parameters)),
@@ -89,21 +89,21 @@ def load_lane(
         folder=files.folder,
         logger=logger,
     )
-    lane = LoadedModel(
+    loaded = LoadedModel(
         number=load.lane,
         model=model,
         record=record,
-        device=place.device,
+        device=choice.device,
         logger=KindLogger(logger, clock),
         fault_log=FaultLog(logger, clock),
     )
     model.load(context)
     check_stacking(model)
-    check_golden(lane, files.golden)
-    curve = warm_up(lane, clock)
-    settle_memory()
+    check_golden(loaded, files.golden)
+    curve = warm_up(loaded, clock)
+    collect_garbage()
     load_ms = clock.monotonic_ms() - started_ms
-    return lane, Ready(load.lane, curve, files.lineage, resident_bytes(), round(load_ms, 3))
+    return loaded, Ready(load.lane, curve, files.lineage, resident_bytes(), round(load_ms, 3))
 
 
 def check_stacking(model: Model) -> None:
@@ -123,11 +123,11 @@ def check_stacking(model: Model) -> None:
 def refusal(load: Load, error: BaseException) -> str:
     """Why a version could not be loaded, for its operator."""
     if is_failure(error):
-        return f"{load.model}/{load.version}: its warm-up failed: {sound(error).message}"
-    return f"{load.model}/{load.version}: {said(error)}"
+        return f"{load.model}/{load.version}: its warm-up failed: {cleaned(error).message}"
+    return f"{load.model}/{load.version}: {message_of(error)}"
 
 
-def settle_memory() -> None:
+def collect_garbage() -> None:
     """Free what loading left behind, and spare the collector the objects that stay.
 
     A full collection walks every object that torch and the model brought along, in the middle of

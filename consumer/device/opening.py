@@ -1,4 +1,4 @@
-"""Where a lane's class and files come from."""
+"""Where a version's class and files come from."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,12 +57,12 @@ def _class_of(
 ) -> type[Model]:
     if manifest.code is None:
         return resolve(manifest.runtime)
-    check_allowed(CodeRule.parse(options.allow_code), manifest, _foreign_hand(store, manifest))
+    check_allowed(CodeRule.parse(options.allow_code), manifest, _why_code_not_ours(store, manifest))
     cache = options.cache or default_cache()
     return load_class(manifest, CodePlace(folder=folder, cache=cache, shown_as=options.sources))
 
 
-def _foreign_hand(store: Store, manifest: Manifest) -> str:
+def _why_code_not_ours(store: Store, manifest: Manifest) -> str:
     folder = store.version_folder(manifest.model, manifest.version)
     if folder is None:
         return f"the store {store.root} is not a folder of this machine"
@@ -70,6 +70,6 @@ def _foreign_hand(store: Store, manifest: Manifest) -> str:
 
 
 def _written_to_run(folder: Path, manifest: Manifest) -> Iterator[Path]:
-    """Whatever somebody would have to write to in order to choose what runs."""
+    """The files that choose what runs."""
     yield folder / MANIFEST_NAME
     yield from (folder / name for name in code_files(manifest.files))

@@ -17,8 +17,8 @@ from ...wire.texts import kind_name, text_of
 from ..link.protocol import Failure, Item
 from .faults import failure_of, merge_row_errors, model_error, preprocess_error, request_error
 from .inputs import Inputs, RequestInputs
-from .keeping import kept
-from .loaded_models import NOT_AT_HAND, NOT_TAKEN, LoadedModel, OpenRequest
+from .loaded_models import NOT_AT_HAND, NOT_TAKEN, LoadedModel, PreparedRequest
+from .snapshot import snapshot
 
 _WHOLE = (int, np.integer)
 # Far more than any model takes; sums over all rows of a request still fit 64 bits.
@@ -26,21 +26,21 @@ _LENGTH_MAX = 2**31 - 1
 
 
 def prepare_all(
-    lane: LoadedModel | None, items: Sequence[Item], clock: Clock
-) -> tuple[list[OpenRequest], list[Failure]]:
+    loaded: LoadedModel | None, items: Sequence[Item], clock: Clock
+) -> tuple[list[PreparedRequest], list[Failure]]:
     """Preprocess requests one after the other; returns them, and those that failed."""
-    if lane is None:
+    if loaded is None:
         error = RequestError.of(ErrorKind.UNAVAILABLE, "this version is not loaded")
         return [], [failure_of(item.request, error) for item in items]
-    requests: list[OpenRequest] = []
+    requests: list[PreparedRequest] = []
     failures: list[Failure] = []
     before_ms = clock.monotonic_ms()
     for item in items:
         try:
-            request = prepare(lane, item)
+            request = prepare(loaded, item)
         except BaseException as error:  # noqa: BLE001  one request is no reason to end the others
-            failed = request_error(error, "prepare", lane.logger)
-            failures.append(lane.failure_of(item.request, failed))
+            failed = request_error(error, "prepare", loaded.logger)
+            failures.append(loaded.failure_of(item.request, failed))
             before_ms = clock.monotonic_ms()
             continue
         after_ms = clock.monotonic_ms()
@@ -50,49 +50,49 @@ def prepare_all(
     return requests, failures
 
 
-def prepare(lane: LoadedModel, item: Item) -> OpenRequest:
+def prepare(loaded: LoadedModel, item: Item) -> PreparedRequest:
     """Decode, check and preprocess one request.
 
     Raises:
         RequestError: what is wrong with it, with `rows` where single rows are at fault.
     """
     number, content_type, accept, inputs, truncate, raw_parameters, outputs = item
-    limits = lane.record.limits
+    limits = loaded.record.limits
     check_parameters(raw_parameters)
-    wanted = read_wanted(outputs, lane)
-    columns = decode_columns(decode_body(inputs, content_type), lane.record.signature)
+    wanted = read_wanted(outputs, loaded)
+    columns = decode_columns(decode_body(inputs, content_type), loaded.record.signature)
     count = count_rows(columns)
     if count > limits.max_rows_per_request:
         raise RequestError.of(
             ErrorKind.TOO_MANY_ROWS,
             f"{count} rows; the model takes {limits.max_rows_per_request} in one request",
         )
-    check_columns(columns, lane.record.signature)
+    check_columns(columns, loaded.record.signature)
     given = RequestInputs(columns, count, raw_parameters, truncate or limits.truncate)
-    return prepare_inputs(lane, given, number=number, accept=accept, wanted=wanted)
+    return prepare_inputs(loaded, given, number=number, accept=accept, wanted=wanted)
 
 
 def prepare_inputs(
-    lane: LoadedModel,
+    loaded: LoadedModel,
     inputs: Inputs,
     *,
     number: int = 0,
     accept: str = MSGPACK,
     wanted: tuple[str, ...] = (),
-) -> OpenRequest:
+) -> PreparedRequest:
     """Preprocess all rows of a request.
 
     Raises:
         RequestError: of the first row that failed, naming every row that failed in that way.
     """
     count = inputs.count
-    if lane.is_plain:
+    if loaded.is_plain:
         prepared = [NOT_AT_HAND] * count, [1] * count, [inputs.kind] * count, 0
     else:
-        prepared = _prepare_rows(lane, inputs)
+        prepared = _prepare_rows(loaded, inputs)
     # By place: names would double the cost of what is done for each request.
     outputs = [NOT_TAKEN] * count
-    return OpenRequest(number, lane.number, accept, wanted, inputs, *prepared, outputs, count)
+    return PreparedRequest(number, loaded.number, accept, wanted, inputs, *prepared, outputs, count)
 
 
 def check_parameters(raw: bytes | None) -> None:
@@ -112,7 +112,7 @@ def check_parameters(raw: bytes | None) -> None:
         raise RequestError.of(ErrorKind.BAD_REQUEST, "parameters must be a JSON object")
 
 
-def read_wanted(outputs: str | None, lane: LoadedModel) -> tuple[str, ...]:
+def read_wanted(outputs: str | None, loaded: LoadedModel) -> tuple[str, ...]:
     """Read the field `outputs`, names with commas between them; empty means all.
 
     Raises:
@@ -121,8 +121,8 @@ def read_wanted(outputs: str | None, lane: LoadedModel) -> tuple[str, ...]:
     if not outputs:
         return ()
     wanted = tuple(name.strip() for name in outputs.split(","))
-    if lane.outputs:
-        refuse_unknown(wanted, lane.outputs)
+    if loaded.outputs:
+        refuse_unknown(wanted, loaded.outputs)
     return wanted
 
 
@@ -140,19 +140,21 @@ def refuse_unknown(wanted: tuple[str, ...], known: Mapping[str, Any]) -> None:
             )
 
 
-def _prepare_rows(lane: LoadedModel, inputs: Inputs) -> tuple[list[Any], list[int], list[int], int]:
+def _prepare_rows(
+    loaded: LoadedModel, inputs: Inputs
+) -> tuple[list[Any], list[int], list[int], int]:
     """Values, lengths and kinds of all rows, and tokens cut off."""
     values, lengths, kinds, errors = [], [], [], []
     truncated = 0
     kind_of_inputs = inputs.kind
     for at in range(inputs.count):
         try:
-            value, length, kind, cut = _prepare_row(lane, inputs, at, kind_of_inputs)
+            value, length, kind, cut = _prepare_row(loaded, inputs, at, kind_of_inputs)
         except RequestError as error:
             errors.append((at, error))
             continue
         except BdbQuit as error:  # of the whole request: who quits does not want to stop again
-            raise model_error(error, "preprocess", lane.logger) from error
+            raise model_error(error, "preprocess", loaded.logger) from error
         values.append(value)
         lengths.append(length)
         kinds.append(kind)
@@ -162,16 +164,16 @@ def _prepare_rows(lane: LoadedModel, inputs: Inputs) -> tuple[list[Any], list[in
     return values, lengths, kinds, truncated
 
 
-def value_again(lane: LoadedModel, request: OpenRequest, place: int) -> Any:
+def value_again(loaded: LoadedModel, request: PreparedRequest, place: int) -> Any:
     """Make the value of a row that has none at hand.
 
     Raises:
         RequestError: `preprocess` fails on the row now, or makes something else of it.
     """
     inputs = request.inputs
-    if not lane.preprocesses and not lane.model.stack:
+    if not loaded.preprocesses and not loaded.model.stack:
         return inputs.row(place)
-    value, length, kind, _ = _prepare_row(lane, inputs, place, inputs.kind)
+    value, length, kind, _ = _prepare_row(loaded, inputs, place, inputs.kind)
     if (length, kind) != (request.lengths[place], request.kinds[place]):
         raise RequestError.of(
             ErrorKind.BAD_OUTPUT,
@@ -182,54 +184,54 @@ def value_again(lane: LoadedModel, request: OpenRequest, place: int) -> Any:
 
 
 def _prepare_row(
-    lane: LoadedModel, inputs: Inputs, at: int, kind: int
+    loaded: LoadedModel, inputs: Inputs, at: int, kind: int
 ) -> tuple[Any, int, int, int]:
     """A row's value, length and kind, and tokens cut off.
 
     Without `preprocess` a value is made only when it is to run, or stacked from where it lies.
     """
-    if lane.preprocesses:
-        value, length, truncated = _preprocess_row(lane, inputs.row(at))
+    if loaded.preprocesses:
+        value, length, truncated = _preprocess_row(loaded, inputs.row(at))
     else:
-        value, length, truncated = NOT_AT_HAND, _measure_row(lane, inputs, at), 0
-    if not lane.model.stack:
+        value, length, truncated = NOT_AT_HAND, _measure_row(loaded, inputs, at), 0
+    if not loaded.model.stack:
         return value, length, kind, truncated
-    arrays = _arrays_of(lane, inputs.view(at) if value is NOT_AT_HAND else value, length)
+    arrays = _arrays_of(loaded, inputs.view(at) if value is NOT_AT_HAND else value, length)
     return arrays, length, kind_of_row(arrays, length), truncated
 
 
-def _measure_row(lane: LoadedModel, inputs: Inputs, at: int) -> int:
+def _measure_row(loaded: LoadedModel, inputs: Inputs, at: int) -> int:
     """The length of a row of a model without `preprocess`."""
-    ratio = lane.record.bytes_per_token
+    ratio = loaded.record.bytes_per_token
     if ratio <= 0:
         return 1
     text = inputs.view(at).get("text")
     length = int(len(text) // ratio) + 1 if isinstance(text, str) else 1
-    _refuse_long(lane, length)
+    _refuse_long(loaded, length)
     return length
 
 
-def _arrays_of(lane: LoadedModel, value: Any, length: int) -> dict[str, np.ndarray[Any, Any]]:
+def _arrays_of(loaded: LoadedModel, value: Any, length: int) -> dict[str, np.ndarray[Any, Any]]:
     """What is stacked of a row, which copies it."""
     try:
         arrays = arrays_of(value)
-        check_pad_value(arrays, length, lane.model.pad_value)
+        check_pad_value(arrays, length, loaded.model.pad_value)
     except ValueError as error:
-        kind = ErrorKind.BAD_OUTPUT if lane.preprocesses else ErrorKind.BAD_INPUTS
+        kind = ErrorKind.BAD_OUTPUT if loaded.preprocesses else ErrorKind.BAD_INPUTS
         raise RequestError.of(kind, f"this row cannot be stacked: {error}") from error
     return arrays
 
 
-def _preprocess_row(lane: LoadedModel, row: Row) -> tuple[Any, int, int]:
+def _preprocess_row(loaded: LoadedModel, row: Row) -> tuple[Any, int, int]:
     try:
-        with lane.preprocessing:
-            value, length, truncated = _read_prepared(lane.model.preprocess(row), row)
-            value = kept(value, lane.model)
+        with loaded.preprocessing:
+            value, length, truncated = _read_prepared(loaded.model.preprocess(row), row)
+            value = snapshot(value, loaded.model)
     except BdbQuit:
         raise
     except BaseException as error:  # a model may raise anything; all of it becomes a typed error
-        raise preprocess_error(error, lane.logger, lane.fault_log) from error
-    _refuse_long(lane, length)
+        raise preprocess_error(error, loaded.logger, loaded.fault_log) from error
+    _refuse_long(loaded, length)
     return value, length, truncated
 
 
@@ -266,7 +268,7 @@ def _whole(name: str, value: Any, lowest: int) -> int:
     )
 
 
-def _refuse_long(lane: LoadedModel, length: int) -> None:
-    longest = lane.record.limits.max_length
+def _refuse_long(loaded: LoadedModel, length: int) -> None:
+    longest = loaded.record.limits.max_length
     if 0 < longest < length:
         raise RequestError.of(ErrorKind.TOO_LONG, f"{length} tokens; the model takes {longest}")

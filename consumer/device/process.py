@@ -2,9 +2,9 @@
 
 - The device thread owns the models: load, warm-up, predict, and answers that are cheap to make.
 - The device thread while it is idle, else the main thread, receives messages and writes out what
-  the socket could not take (`turns.py`).
+  the socket could not take (`receive_turns.py`).
 - Two threads beside it preprocess ahead of the device, and postprocess behind it.
-- A few more fetch inputs that lie elsewhere, so that a slow place holds up nobody else.
+- A few more fetch inputs that lie elsewhere, so that a slow place does not hold up the others.
 """
 
 import os
@@ -43,15 +43,15 @@ from ..link.protocol import (
     Unload,
 )
 from .answering import encode_answer, encode_together, output_bytes
-from .faults import failure_of, is_failure, merge_row_errors, pass_on_leaving, request_error
+from .faults import failure_of, is_failure, merge_row_errors, raise_if_model_left, request_error
 from .fetching import Fetcher, host_of
 from .host import keep_room, resident_bytes
-from .loaded_models import LoadedModel, OpenRequest, RequestBook, RowInHand, take_all
-from .loading import Opener, load_lane, refusal, settle_memory
+from .kind_logger import KindLogger
+from .loaded_models import LoadedModel, PreparedRequest, RequestBook, TakenRow, take_all
+from .loading import Opener, collect_garbage, load_version, refusal
 from .preparing import prepare_all
 from .receive_turns import ReceiveTurns
 from .running import batch_of, keep_output, run_batch
-from .telling import KindLogger
 from .thread_pool import FairQueue, ThreadPool
 
 SIDE_THREADS = 2
@@ -99,14 +99,14 @@ class DeviceProcess:
             "device", partial(self._turns.work, self._is_over), crashed
         )
         # Written by the device thread, read by all.
-        self._lanes: dict[int, LoadedModel] = {}
+        self._loaded: dict[int, LoadedModel] = {}
         self._quick_lanes: set[int] = set()
         # Written by the thread that receives, read by all.
         self._stopping = False
         self._given_up = False
         # Set by the device thread when nothing more will be sent.
         self._wound_up_ms: float | None = None
-        self._memory_said = 0
+        self._memory_sent = 0
         self._memory_next_ms = clock.monotonic_ms() + MEMORY_EVERY_MS
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             Load: lambda message: self._on_device(self._load, message),
@@ -153,7 +153,7 @@ class DeviceProcess:
                 raise ProtocolError(f"{type(message).__name__} was sent to a device process")
             if not self._stopping:
                 handler(message)
-        self._say_memory()
+        self._report_memory()
 
     def _on_device(self, work: Callable[[Any], None], message: Any) -> None:
         is_long = message.lane not in self._quick_lanes
@@ -178,9 +178,9 @@ class DeviceProcess:
     def _expect_fetched(self, message: Fetch) -> None:
         self._book.expect(message.lane, (item.request for item in message.items))
         for item in message.items:
-            one = Fetch(message.lane, [item])
+            fetch = Fetch(message.lane, [item])
             host = host_of(item.inputs.decode(errors="replace"))
-            self._fetches.put(partial(self._unless_stopping, self._fetch, one), host)
+            self._fetches.put(partial(self._unless_stopping, self._fetch, fetch), host)
 
     def _expect_run(self, message: PrepareRun) -> None:
         self._book.expect(message.lane, (item.request for item in message.items))
@@ -198,16 +198,16 @@ class DeviceProcess:
         overdue = self._clock.monotonic_ms() >= self._wound_up_ms + WIND_UP_MS
         return overdue or self._channel.waiting_bytes() == 0
 
-    def _say_memory(self) -> None:
+    def _report_memory(self) -> None:
         now_ms = self._clock.monotonic_ms()
         if now_ms < self._memory_next_ms:
             return
         self._memory_next_ms = now_ms + MEMORY_EVERY_MS
-        for told in (self._faults, *(lane.logger for lane in list(self._lanes.values()))):
-            told.tell_counts()
+        for logger in (self._faults, *(loaded.logger for loaded in list(self._loaded.values()))):
+            logger.log_counts()
         resident = resident_bytes()
-        if abs(resident - self._memory_said) > MEMORY_STEP_BYTES:
-            self._memory_said = resident
+        if abs(resident - self._memory_sent) > MEMORY_STEP_BYTES:
+            self._memory_sent = resident
             self._channel.send(Memory(resident))
 
     # The device thread.
@@ -220,83 +220,87 @@ class DeviceProcess:
     def _load(self, message: Load) -> None:
         model, version = message.model, message.version
         try:
-            lane, ready = load_lane(message, self._open_files, self._clock, self._logger)
+            loaded, ready = load_version(message, self._open_files, self._clock, self._logger)
         except BaseException as error:  # a model may raise anything; it is refused for it
             keep_room()
             logger = self._logger.bind(model=model, version=version)
-            pass_on_leaving(error, "load", logger)
+            raise_if_model_left(error, "load", logger)
             logger.exception("load_failed", exc_info=with_own_frames(error))
             self._channel.send(Refused(message.lane, refusal(message, error)))
             return
         keep_room()
-        self._lanes[message.lane] = lane
+        self._loaded[message.lane] = loaded
         if ready.curve and max(ms for _, _, ms in ready.curve) < QUICK_MS:
             self._quick_lanes.add(message.lane)
         self._channel.send(ready)
 
     def _adjust(self, message: Adjust) -> None:
-        lane = self._lanes.get(message.lane)
-        if lane is not None:
+        loaded = self._loaded.get(message.lane)
+        if loaded is not None:
             record = VersionRecord.from_wire(message.record, {})
-            self._lanes[message.lane] = replace(lane, record=record)
+            self._loaded[message.lane] = replace(loaded, record=record)
 
     def _forget_lane(self, message: Unload) -> None:
         self._quick_lanes.discard(message.lane)
-        if self._lanes.pop(message.lane, None) is not None:
-            settle_memory()
+        if self._loaded.pop(message.lane, None) is not None:
+            collect_garbage()
 
     def _run(self, message: Run) -> None:
-        lane = self._lanes.get(message.lane)
+        loaded = self._loaded.get(message.lane)
         rows = self._book.take(message.lane, message.rows)
-        if lane is None or not rows:
+        if loaded is None or not rows:
             self._channel.send(Done(message.batch, [], 0.0, [], [], []))
             return
-        self._run_rows(lane, message.batch, rows, PreparedRows([], []))
+        self._run_rows(loaded, message.batch, rows, PreparedRows([], []))
 
     def _prepare_run(self, message: PrepareRun) -> None:
         requests, failures = self._prepare_items(message.lane, message.items)
         self._book.drop(failure.request for failure in failures)
-        lane = self._lanes.get(message.lane)
+        loaded = self._loaded.get(message.lane)
         lengths = [length for request in requests for length in request.lengths]
         kinds = [kind for request in requests for kind in request.kinds]
-        if lane is None or not lane.fits_one_batch(lengths, kinds):
+        if loaded is None or not loaded.fits_one_batch(lengths, kinds):
             kept = [request.report() for request in requests if self._book.add(request)]
             self._channel.send(Done(message.batch, [], 0.0, kept, failures, []))
             return
         rows = take_all(requests)
         prepared = PreparedRows([request.report() for request in requests], failures)
-        self._run_rows(lane, message.batch, rows, prepared)
+        self._run_rows(loaded, message.batch, rows, prepared)
 
     def _run_rows(
-        self, lane: LoadedModel, batch: int, rows: list[RowInHand], prepared: PreparedRows
+        self, loaded: LoadedModel, batch: int, rows: list[TakenRow], prepared: PreparedRows
     ) -> None:
         started_ms = self._clock.monotonic_ms()
-        results = run_batch(lane, batch_of(batch, rows))
+        results = run_batch(loaded, batch_of(batch, rows))
         keep_room()
         predict_ms = self._clock.monotonic_ms() - started_ms
         touched, errors = _give_back(rows, results)
-        answerable = [one for one in touched.values() if not (one.missing or one.number in errors)]
-        inline = _is_cheap(lane, answerable)
-        _keep([row for row in rows if row.request.missing or not inline], lane, errors)
-        complete, failures = self._settle(lane, touched, errors)
+        answerable = [
+            request
+            for request in touched.values()
+            if not (request.missing or request.number in errors)
+        ]
+        inline = _is_cheap(loaded, answerable)
+        _keep([row for row in rows if row.request.missing or not inline], loaded, errors)
+        complete, failures = self._end_requests(loaded, touched, errors)
         failures = prepared.failures + failures
         answers: list[Answer] = []
         if inline:
-            answers = self._answer_inline(lane, complete, failures)
+            answers = self._answer_inline(loaded, complete, failures)
         ran = [(row.request.number, row.place) for row in rows]
         self._channel.send(Done(batch, ran, predict_ms, prepared.items, failures, answers))
         if complete and not inline:
-            self._side.submit(partial(self._answer_beside, lane, complete))
+            self._side.submit(partial(self._answer_beside, loaded, complete))
 
-    def _settle(
+    def _end_requests(
         self,
-        lane: LoadedModel,
-        touched: Mapping[int, OpenRequest],
+        loaded: LoadedModel,
+        touched: Mapping[int, PreparedRequest],
         errors: Mapping[int, _RowErrors],
-    ) -> tuple[list[OpenRequest], list[Failure]]:
+    ) -> tuple[list[PreparedRequest], list[Failure]]:
         """Which requests of a batch are complete, and which have failed; both leave the book."""
         failures = [
-            lane.failure_of(number, merge_row_errors(row_errors))
+            loaded.failure_of(number, merge_row_errors(row_errors))
             for number, row_errors in errors.items()
             if not touched[number].dropped
         ]
@@ -312,8 +316,8 @@ class DeviceProcess:
 
     def _prepare_items(
         self, lane_number: int, items: Sequence[Item]
-    ) -> tuple[list[OpenRequest], list[Failure]]:
-        return prepare_all(self._lanes.get(lane_number), items, self._clock)
+    ) -> tuple[list[PreparedRequest], list[Failure]]:
+        return prepare_all(self._loaded.get(lane_number), items, self._clock)
 
     def _prepare(self, message: Prepare) -> None:
         items: list[PreparedItem] = []
@@ -334,10 +338,10 @@ class DeviceProcess:
     def _fetch(self, message: Fetch) -> None:
         """Fetch and preprocess one request, on the same thread: it holds one body at a time."""
         (item,) = message.items
-        lane = self._lanes.get(message.lane)
+        loaded = self._loaded.get(message.lane)
         try:
-            if lane is not None:
-                inputs = self._fetcher.fetch(item.inputs.decode(), lane.record.limits)
+            if loaded is not None:
+                inputs = self._fetcher.fetch(item.inputs.decode(), loaded.record.limits)
                 item = item._replace(inputs=inputs)
         except BaseException as error:  # noqa: BLE001  one request is no reason to end the others
             failed = request_error(error, "fetch", self._faults)
@@ -352,25 +356,25 @@ class DeviceProcess:
 
     def _answer(
         self,
-        lane: LoadedModel,
-        request: OpenRequest,
+        loaded: LoadedModel,
+        request: PreparedRequest,
         answers: list[Answer],
         failures: list[Failure],
     ) -> None:
         started_ms = self._clock.monotonic_ms()
         try:
-            outputs = encode_answer(lane, request)
+            outputs = encode_answer(loaded, request)
         except BaseException as error:  # noqa: BLE001  one request is no reason to end the others
-            failed = request_error(error, "answer", lane.logger)
-            failures.append(lane.failure_of(request.number, failed))
+            failed = request_error(error, "answer", loaded.logger)
+            failures.append(loaded.failure_of(request.number, failed))
             return
         answers.append(Answer(request.number, outputs, self._clock.monotonic_ms() - started_ms))
 
     def _answer_inline(
-        self, lane: LoadedModel, requests: Sequence[OpenRequest], failures: list[Failure]
+        self, loaded: LoadedModel, requests: Sequence[PreparedRequest], failures: list[Failure]
     ) -> list[Answer]:
         started_ms = self._clock.monotonic_ms()
-        encoded = encode_together(lane, requests) if len(requests) > 1 else None
+        encoded = encode_together(loaded, requests) if len(requests) > 1 else None
         if encoded is not None:
             each_ms = (self._clock.monotonic_ms() - started_ms) / len(requests)
             return [
@@ -379,15 +383,15 @@ class DeviceProcess:
             ]
         answers: list[Answer] = []
         for request in requests:
-            self._answer(lane, request, answers, failures)
+            self._answer(loaded, request, answers, failures)
         return answers
 
-    def _answer_beside(self, lane: LoadedModel, requests: Sequence[OpenRequest]) -> None:
+    def _answer_beside(self, loaded: LoadedModel, requests: Sequence[PreparedRequest]) -> None:
         answers: list[Answer] = []
         failures: list[Failure] = []
         flush_ms = self._clock.monotonic_ms() + FLUSH_MS
         for request in requests:
-            self._answer(lane, request, answers, failures)
+            self._answer(loaded, request, answers, failures)
             if self._clock.monotonic_ms() >= flush_ms:
                 self._channel.send(Answers(answers, failures))
                 answers, failures = [], []
@@ -397,10 +401,10 @@ class DeviceProcess:
 
 
 def _give_back(
-    rows: Sequence[RowInHand], results: Sequence[Any]
-) -> tuple[dict[int, OpenRequest], dict[int, _RowErrors]]:
+    rows: Sequence[TakenRow], results: Sequence[Any]
+) -> tuple[dict[int, PreparedRequest], dict[int, _RowErrors]]:
     """Give each row's result to its request; returns the requests, and errors by their numbers."""
-    touched: dict[int, OpenRequest] = {}
+    touched: dict[int, PreparedRequest] = {}
     errors: dict[int, _RowErrors] = {}
     for (request, place), result in zip(rows, results, strict=True):
         touched[request.number] = request
@@ -411,21 +415,21 @@ def _give_back(
     return touched, errors
 
 
-def _keep(rows: Sequence[RowInHand], lane: LoadedModel, errors: dict[int, _RowErrors]) -> None:
+def _keep(rows: Sequence[TakenRow], loaded: LoadedModel, errors: dict[int, _RowErrors]) -> None:
     """Keep outputs that wait for other rows or for a thread beside: the model may reuse them."""
     for request, place in rows:
         before = request.outputs[place]
-        output = request.outputs[place] = keep_output(lane, before)
+        output = request.outputs[place] = keep_output(loaded, before)
         if is_failure(output) and output is not before:
             errors.setdefault(request.number, []).append((place, output))
 
 
-def _is_cheap(lane: LoadedModel, requests: Sequence[OpenRequest]) -> bool:
+def _is_cheap(loaded: LoadedModel, requests: Sequence[PreparedRequest]) -> bool:
     """Whether to answer these on the device thread: no code of the user's, and little to encode.
 
     Rows of one batch are of like length, so the first one stands for all.
     """
-    if lane.postprocesses:
+    if loaded.postprocesses:
         return False
     if not requests:
         return True

@@ -17,7 +17,7 @@ from ...service.logs import LOG_FORMATS, LOG_LEVELS, DescriptorLog, configure_lo
 from ..link.frames import ChannelClosedError, FrameChannel
 from ..link.protocol import EXIT_MODEL_LEFT
 from .faults import ModelLeftError
-from .forks import stand_apart
+from .forks import isolate_forks
 from .host import (
     die_first_for_memory,
     end_group,
@@ -99,7 +99,7 @@ def _serve(descriptor: int, parent: int, open_files: Opener, logger: Any) -> int
         _leave(_EXIT_CRASHED)
 
     channel = FrameChannel(socket.socket(fileno=descriptor))
-    stand_apart(channel)
+    isolate_forks(channel)
     try:
         DeviceProcess(channel, open_files, SystemClock(), logger, crashed).serve()
     except ChannelClosedError:

@@ -11,10 +11,17 @@ from ...models.model import PredictContext
 from ...models.stacking import stack_rows
 from ...wire.errors import ErrorKind, RequestError
 from ...wire.texts import kind_name
-from .faults import is_failure, is_memory_error, model_error, pass_on_leaving, request_error, sound
-from .keeping import kept
-from .loaded_models import NOT_AT_HAND, LoadedModel, RowInHand
+from .faults import (
+    cleaned,
+    is_failure,
+    is_memory_error,
+    model_error,
+    raise_if_model_left,
+    request_error,
+)
+from .loaded_models import NOT_AT_HAND, LoadedModel, TakenRow
 from .preparing import value_again
+from .snapshot import snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +29,7 @@ class ModelBatch:
     """Rows to run together, of requests with equal parameters."""
 
     number: int
-    rows: Sequence[RowInHand]
+    rows: Sequence[TakenRow]
     lengths: Sequence[int]
 
     @property
@@ -37,14 +44,14 @@ class ModelBatch:
         )
 
 
-def batch_of(number: int, rows: Sequence[RowInHand]) -> ModelBatch:
+def batch_of(number: int, rows: Sequence[TakenRow]) -> ModelBatch:
     """Rows to run together, with their lengths."""
     return ModelBatch(
         number=number, rows=rows, lengths=[request.lengths[place] for request, place in rows]
     )
 
 
-def run_batch(lane: LoadedModel, batch: ModelBatch) -> list[Any]:
+def run_batch(loaded: LoadedModel, batch: ModelBatch) -> list[Any]:
     """Predict; returns for each row its output, or the `RequestError` that it ends in.
 
     After an exception or a wrong number of outputs both halves run on their own, so that a row
@@ -56,13 +63,13 @@ def run_batch(lane: LoadedModel, batch: ModelBatch) -> list[Any]:
     """
     if not batch.rows:
         return []
-    memory = lane.memory
+    memory = loaded.memory
     before = memory.saved()
     was_cut = not memory.allows(len(batch.rows), batch.longest)
     try:
-        results = _run_in_halves(lane, batch)
+        results = _run_in_halves(loaded, batch)
     except BdbQuit as error:  # not in halves: who quits does not want to stop again
-        return [model_error(error, "predict", lane.logger)] * len(batch.rows)
+        return [model_error(error, "predict", loaded.logger)] * len(batch.rows)
     if any(_is_short_of_memory(result) for result in results):
         memory.restore(before)
     elif was_cut and memory.saved() == before:
@@ -74,43 +81,43 @@ def _is_short_of_memory(result: Any) -> bool:
     return is_failure(result) and result.kind is ErrorKind.DEVICE_MEMORY
 
 
-def _run_in_halves(lane: LoadedModel, batch: ModelBatch) -> list[Any]:
+def _run_in_halves(loaded: LoadedModel, batch: ModelBatch) -> list[Any]:
     count = len(batch.rows)
-    if not lane.memory.allows(count, batch.longest):
-        return _run_parts(lane, batch)
-    values, errors = _take_values(lane, batch.rows)
+    if not loaded.memory.allows(count, batch.longest):
+        return _run_parts(loaded, batch)
+    values, errors = _take_values(loaded, batch.rows)
     if errors:
-        return _run_the_rest(lane, batch, errors)
+        return _run_the_rest(loaded, batch, errors)
     try:
-        return _predict(lane, batch, values)
+        return _predict(loaded, batch, values)
     except BdbQuit:
         raise
     except BaseException as error:  # noqa: BLE001  a model may raise anything; it becomes a typed error
-        pass_on_leaving(error, "predict", lane.logger)
+        raise_if_model_left(error, "predict", loaded.logger)
         if count == 1:
-            return [model_error(error, "predict", lane.logger)]
+            return [model_error(error, "predict", loaded.logger)]
         if is_memory_error(error):
-            lane.memory.halve(count, batch.longest)
-        lane.logger.warning(
+            loaded.memory.halve(count, batch.longest)
+        loaded.logger.warning(
             "batch_failed",
             rows=count,
             error_type=kind_name(error),
             out_of_memory=is_memory_error(error),
-            **({"reason": sound(error).message} if is_failure(error) else {}),
+            **({"reason": cleaned(error).message} if is_failure(error) else {}),
         )
     # Outside of the handler: the exception's frames hold the failed batch's arrays.
     del values
-    return _run_parts(lane, batch)
+    return _run_parts(loaded, batch)
 
 
-def _run_parts(lane: LoadedModel, batch: ModelBatch) -> list[Any]:
+def _run_parts(loaded: LoadedModel, batch: ModelBatch) -> list[Any]:
     half = len(batch.rows) // 2
-    first = [keep_output(lane, output) for output in _run_in_halves(lane, batch.part(0, half))]
-    return first + _run_in_halves(lane, batch.part(half, len(batch.rows)))
+    first = [keep_output(loaded, output) for output in _run_in_halves(loaded, batch.part(0, half))]
+    return first + _run_in_halves(loaded, batch.part(half, len(batch.rows)))
 
 
 def _take_values(
-    lane: LoadedModel, rows: Sequence[RowInHand]
+    loaded: LoadedModel, rows: Sequence[TakenRow]
 ) -> tuple[list[Any], dict[int, RequestError]]:
     """What `predict` gets for the rows; prepared again where an earlier run used it up.
 
@@ -123,11 +130,11 @@ def _take_values(
         request.values[place] = NOT_AT_HAND
         if value is NOT_AT_HAND:
             try:
-                value = value_again(lane, request, place)
+                value = value_again(loaded, request, place)
             except BdbQuit:
                 raise
             except BaseException as error:  # noqa: BLE001  a model may raise anything, here as well
-                errors[at] = request_error(error, "preprocess", lane.logger)
+                errors[at] = request_error(error, "preprocess", loaded.logger)
         values.append(value)
     if errors:
         for (request, place), value in zip(rows, values, strict=True):
@@ -136,43 +143,43 @@ def _take_values(
 
 
 def _run_the_rest(
-    lane: LoadedModel, batch: ModelBatch, errors: Mapping[int, RequestError]
+    loaded: LoadedModel, batch: ModelBatch, errors: Mapping[int, RequestError]
 ) -> list[Any]:
     rest = [row for at, row in enumerate(batch.rows) if at not in errors]
-    results = iter(_run_in_halves(lane, batch_of(batch.number, rest)) if rest else ())
+    results = iter(_run_in_halves(loaded, batch_of(batch.number, rest)) if rest else ())
     return [errors[at] if at in errors else next(results) for at in range(len(batch.rows))]
 
 
-def keep_output(lane: LoadedModel, output: Any) -> Any:
+def keep_output(loaded: LoadedModel, output: Any) -> Any:
     """An output as it is now, for the time after the model runs again; or its `RequestError`."""
     if is_failure(output):
         return output
     try:
-        return kept(output, lane.model)
+        return snapshot(output, loaded.model)
     except BaseException as error:  # noqa: BLE001  classes of a model's may raise anything
-        return model_error(error, "predict", lane.logger)
+        return model_error(error, "predict", loaded.logger)
 
 
-def outputs_of(lane: LoadedModel, batch: ModelBatch) -> list[Any]:
+def outputs_of(loaded: LoadedModel, batch: ModelBatch) -> list[Any]:
     """Predict; for batches of our own, all of whose rows must succeed.
 
     Raises:
         RequestError: of the first row that failed.
     """
-    outputs = run_batch(lane, batch)
+    outputs = run_batch(loaded, batch)
     for output in outputs:
         if is_failure(output):
             raise output
     return outputs
 
 
-def _predict(lane: LoadedModel, batch: ModelBatch, values: list[Any]) -> list[Any]:
+def _predict(loaded: LoadedModel, batch: ModelBatch, values: list[Any]) -> list[Any]:
     """Hand the rows over. Nothing that the model gets is used again, or belongs to another row."""
-    model = lane.model
+    model = loaded.model
     context = PredictContext(
         lengths=list(batch.lengths),
         parameters=batch.rows[0].request.inputs.parameters(),
-        device=lane.device,
+        device=loaded.device,
         batch=batch.number,
     )
     rows: Any = values
@@ -189,4 +196,4 @@ def _predict(lane: LoadedModel, batch: ModelBatch, values: list[Any]) -> list[An
         raise RequestError.of(
             ErrorKind.BAD_OUTPUT, f"predict gave {given} for {count} rows; one for each is expected"
         )
-    return [sound(result) if is_failure(result) else result for result in results]
+    return [cleaned(result) if is_failure(result) else result for result in results]

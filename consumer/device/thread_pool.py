@@ -12,7 +12,7 @@ Job = Callable[[], None]
 class FairQueue:
     """Jobs under names, which take turns; at most `most` of one name are at work.
 
-    So that whoever's jobs are slow holds up only his own. Safe to use from any thread.
+    So slow jobs hold up only those of their own name. Safe to use from any thread.
     """
 
     def __init__(self, most: int) -> None:

@@ -31,8 +31,8 @@ from ..link.protocol import Item, Load
 from .answering import encode_answer
 from .faults import ModelLeftError, failure_of, is_failure, merge_row_errors, request_error
 from .host import make_prints_safe, own_log_descriptor
-from .loaded_models import LoadedModel, OpenRequest, take_all
-from .loading import OpeningOptions, load_lane, refusal
+from .loaded_models import LoadedModel, PreparedRequest, take_all
+from .loading import OpeningOptions, load_version, refusal
 from .opening import store_opener
 from .preparing import prepare
 from .running import batch_of, keep_output, run_batch
@@ -44,7 +44,7 @@ _LINE_CHARACTERS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class TrialJob:
     """What to try.
 
     Attributes:
@@ -117,22 +117,22 @@ class Trial:
     outputs: Any = None
 
 
-def run_job(job: Job, clock: Clock, logger: Any) -> Trial:
+def run_job(job: TrialJob, clock: Clock, logger: Any) -> Trial:
     """Load the version, then run the request as far as asked."""
     trial = Trial()
     load = job.load
     try:
-        lane, ready = load_lane(load, store_opener(job.options), clock, logger)
+        loaded, ready = load_version(load, store_opener(job.options), clock, logger)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a model may raise anything; it is told in words
+    except BaseException as error:  # a model may raise anything; the trial says so in words
         shown = with_own_frames(error)
         logger.exception("load_failed", exc_info=shown)
         trial.refused = refusal(load, error)
         return trial
     trial.load_ms = ready.load_ms
     try:
-        _run_stages(lane, job, trial, clock)
+        _run_stages(loaded, job, trial, clock)
     except ModelLeftError as error:
         if isinstance(error.__cause__, KeyboardInterrupt):
             raise error.__cause__ from None
@@ -144,27 +144,27 @@ def run_job(job: Job, clock: Clock, logger: Any) -> Trial:
     return trial
 
 
-def _run_stages(lane: LoadedModel, job: Job, trial: Trial, clock: Clock) -> None:
+def _run_stages(loaded: LoadedModel, job: TrialJob, trial: Trial, clock: Clock) -> None:
     started_ms = clock.monotonic_ms()
-    request = prepare(lane, job.item)
+    request = prepare(loaded, job.item)
     trial.preprocess_ms = _since_ms(started_ms, clock)
     trial.lengths, trial.truncated_tokens = request.lengths, request.truncated_tokens
     values = (
         request.values
-        if lane.preprocesses
+        if loaded.preprocesses
         else map(request.inputs.view, range(len(request.values)))
     )
     trial.values = [describe_value(value) for value in values]
     if job.stage == STAGES[0]:
         return
     started_ms = clock.monotonic_ms()
-    trial.batches = _predict(lane, request)
+    trial.batches = _predict(loaded, request)
     trial.predict_ms = _since_ms(started_ms, clock)
     trial.values = [describe_value(value) for value in request.outputs]
     if job.stage == STAGES[1]:
         return
     started_ms = clock.monotonic_ms()
-    answer = encode_answer(lane, request)
+    answer = encode_answer(loaded, request)
     trial.postprocess_ms = _since_ms(started_ms, clock)
     trial.outputs = decode_body(answer, JSON)
 
@@ -173,14 +173,14 @@ def _since_ms(started_ms: float, clock: Clock) -> float:
     return round(clock.monotonic_ms() - started_ms, 3)
 
 
-def _predict(lane: LoadedModel, request: OpenRequest) -> list[int]:
+def _predict(loaded: LoadedModel, request: PreparedRequest) -> list[int]:
     """Run all rows, in their order, in as few batches as the limits allow; returns their sizes."""
     sizes: list[int] = []
     errors: list[tuple[int, RequestError]] = []
     rows = take_all([request])
-    for number, (start, end) in enumerate(cut(lane, request.lengths, request.kinds), start=1):
-        outputs = run_batch(lane, batch_of(number, rows[start:end]))
-        request.outputs[start:end] = [keep_output(lane, output) for output in outputs]
+    for number, (start, end) in enumerate(cut(loaded, request.lengths, request.kinds), start=1):
+        outputs = run_batch(loaded, batch_of(number, rows[start:end]))
+        request.outputs[start:end] = [keep_output(loaded, output) for output in outputs]
         sizes.append(end - start)
     for at, output in enumerate(request.outputs):
         if is_failure(output):
@@ -191,13 +191,13 @@ def _predict(lane: LoadedModel, request: OpenRequest) -> list[int]:
 
 
 def cut(
-    lane: LoadedModel, lengths: Sequence[int], kinds: Sequence[int]
+    loaded: LoadedModel, lengths: Sequence[int], kinds: Sequence[int]
 ) -> Iterator[tuple[int, int]]:
     """Where batches start and end when rows are taken in order."""
     start = 0
     while start < len(lengths):
         end = start + 1
-        while end < len(lengths) and lane.fits_one_batch(
+        while end < len(lengths) and loaded.fits_one_batch(
             lengths[start : end + 1], kinds[start : end + 1]
         ):
             end += 1
@@ -231,7 +231,7 @@ def record_of(raw: VersionRecord) -> str:
 
 def main(job_path: str, result_path: str) -> None:
     """Run the job in one file and write the trial to the other."""
-    job = Job(**orjson.loads(Path(job_path).read_bytes()))
+    job = TrialJob(**orjson.loads(Path(job_path).read_bytes()))
     configure_logs(job.log_level, job.log_format, DescriptorLog(own_log_descriptor()).write_line)
     make_prints_safe()
     logger = structlog.get_logger().bind()  # before any model's code, which may configure its own

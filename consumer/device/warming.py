@@ -1,4 +1,4 @@
-"""The cost curve of a lane: how long a batch of so many rows of such a length takes.
+"""The cost curve of a loaded model: how long a batch of so many rows of such a length takes.
 
 The main process cuts batches by it, and a version whose warm-up fails is refused before it gets
 a request.
@@ -13,10 +13,10 @@ from ...wire.deployment import Limits
 from ...wire.errors import ErrorKind, RequestError
 from .answering import encode_answer
 from .inputs import ExampleInputs
-from .keeping import kept
-from .loaded_models import NOT_AT_HAND, LoadedModel, OpenRequest, take_all
+from .loaded_models import NOT_AT_HAND, LoadedModel, PreparedRequest, take_all
 from .preparing import prepare_inputs
 from .running import batch_of, outputs_of
+from .snapshot import snapshot
 
 CurvePoint = tuple[int, int, float]
 
@@ -57,8 +57,8 @@ def _rank(at: int, count: int) -> int:
     return 2 if at % 2 == 0 else 3
 
 
-def warm_up(lane: LoadedModel, clock: Clock) -> list[CurvePoint]:
-    """Run example rows through the whole lane; returns `(rows, length, milliseconds)`, sorted.
+def warm_up(loaded: LoadedModel, clock: Clock) -> list[CurvePoint]:
+    """Run example rows through all three stages; returns `(rows, length, milliseconds)`, sorted.
 
     Takes about `WARM_UP_MS`, and longer only where a single batch does. Empty where the model makes
     no examples.
@@ -68,41 +68,41 @@ def warm_up(lane: LoadedModel, clock: Clock) -> list[CurvePoint]:
     """
     curve: dict[tuple[int, int], float] = {}
     ends_ms = clock.monotonic_ms() + WARM_UP_MS
-    for rows, length in plan_points(lane.record.limits):
+    for rows, length in plan_points(loaded.record.limits):
         if curve and clock.monotonic_ms() >= ends_ms:
             break
-        example = lane.model.example(length)
+        example = loaded.model.example(length)
         if example is None:
             return []
-        request = _example_request(lane, example)
+        request = _example_request(loaded, example)
         if request is None:
             continue
         if not curve:
-            _check_answer(lane, request, rows)
-        curve[rows, request.lengths[0]] = _measure_ms(lane, request, rows, clock)
+            _check_answer(loaded, request, rows)
+        curve[rows, request.lengths[0]] = _measure_ms(loaded, request, rows, clock)
     return [(*point, round(curve[point], 4)) for point in sorted(curve)]
 
 
-def _example_request(lane: LoadedModel, example: Row) -> OpenRequest | None:
+def _example_request(loaded: LoadedModel, example: Row) -> PreparedRequest | None:
     """One row as a request; None for an example that overshot `max_length`.
 
     An example is of *about* the length asked for, so that is no reason to refuse the version.
     """
     try:
-        return prepare_inputs(lane, ExampleInputs(example, 1, lane.record.limits.truncate))
+        return prepare_inputs(loaded, ExampleInputs(example, 1, loaded.record.limits.truncate))
     except RequestError as error:
         if error.kind is ErrorKind.TOO_LONG:
             return None
         raise
 
 
-def _times(lane: LoadedModel, request: OpenRequest, rows: int) -> OpenRequest:
+def _times(loaded: LoadedModel, request: PreparedRequest, rows: int) -> PreparedRequest:
     """The same row over and over, each of its own."""
     (value,) = request.values
     is_at_hand = value is not NOT_AT_HAND
     return replace(
         request,
-        values=[kept(value, lane.model) if is_at_hand else value for _ in range(rows)],
+        values=[snapshot(value, loaded.model) if is_at_hand else value for _ in range(rows)],
         lengths=request.lengths * rows,
         kinds=request.kinds * rows,
         outputs=[None] * rows,
@@ -110,12 +110,12 @@ def _times(lane: LoadedModel, request: OpenRequest, rows: int) -> OpenRequest:
     )
 
 
-def _measure_ms(lane: LoadedModel, request: OpenRequest, rows: int, clock: Clock) -> float:
+def _measure_ms(loaded: LoadedModel, request: PreparedRequest, rows: int, clock: Clock) -> float:
     """Milliseconds of one batch after an untimed run; the middle of three where it is quick.
 
     A slow first run counts itself: what is cold about it is small beside it, and time is short.
     """
-    run_ms = partial(_run_ms, lane, request, rows, clock)
+    run_ms = partial(_run_ms, loaded, request, rows, clock)
     first_ms = run_ms()
     if first_ms > _SLOW_MS:
         return first_ms
@@ -126,14 +126,14 @@ def _measure_ms(lane: LoadedModel, request: OpenRequest, rows: int, clock: Clock
     return min(second_ms, run_ms(), run_ms())
 
 
-def _run_ms(lane: LoadedModel, request: OpenRequest, rows: int, clock: Clock) -> float:
-    batch = batch_of(_WARM_UP_BATCH, take_all([_times(lane, request, rows)]))
+def _run_ms(loaded: LoadedModel, request: PreparedRequest, rows: int, clock: Clock) -> float:
+    batch = batch_of(_WARM_UP_BATCH, take_all([_times(loaded, request, rows)]))
     started_ms = clock.monotonic_ms()
-    outputs_of(lane, batch)
+    outputs_of(loaded, batch)
     return clock.monotonic_ms() - started_ms
 
 
-def _check_answer(lane: LoadedModel, request: OpenRequest, rows: int) -> None:
+def _check_answer(loaded: LoadedModel, request: PreparedRequest, rows: int) -> None:
     """A version whose outputs break its own signature would fail every request."""
-    batch = batch_of(_WARM_UP_BATCH, take_all([_times(lane, request, rows)]))
-    encode_answer(lane, replace(request, outputs=outputs_of(lane, batch)[:1]))
+    batch = batch_of(_WARM_UP_BATCH, take_all([_times(loaded, request, rows)]))
+    encode_answer(loaded, replace(request, outputs=outputs_of(loaded, batch)[:1]))

@@ -1,7 +1,8 @@
 """What a process in which users' code runs gets of our environment.
 
 Ours holds the server's address with its password, and whatever else an operator put there for us;
-whoever had it could act as this worker. So names are listed that may pass, not those that may not.
+a process that had it could act as this worker. So names are listed that may pass, not those that
+may not.
 """
 
 from collections.abc import Iterable, Mapping

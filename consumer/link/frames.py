@@ -104,7 +104,7 @@ class FrameChannel:
             if not rest:
                 return
             self._waiting.append(rest)
-        self._wake()
+        self.wake()
 
     def receive(self, timeout_s: float | None = None) -> list[Message]:
         """Wait for messages, writing out kept frames meanwhile; empty after the time-out.
@@ -178,10 +178,6 @@ class FrameChannel:
         with self._lock:
             return sum(len(frame) for frame in self._waiting)
 
-    def wake(self) -> None:
-        """Make a blocked `receive` return."""
-        self._wake()
-
     def close(self) -> None:
         """Close; may be called twice."""
         with self._lock:
@@ -193,7 +189,12 @@ class FrameChannel:
             os.close(self._wake_read)
             os.close(self._wake_write)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Make a blocked `receive` return.
+
+        Raises:
+            ChannelClosedError: it was closed.
+        """
         try:
             os.write(self._wake_write, b"!")
         except BlockingIOError:

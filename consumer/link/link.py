@@ -96,7 +96,7 @@ class DeviceLink:
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER_BYTES)
-        # Nothing is ever written to it: it breaks when we end, and the kernel tells its reader.
+        # Nothing is ever written to it: it breaks when we end, and the kernel signals its reader.
         lifeline, self._lifeline = os.pipe()
         descriptors = (theirs.fileno(), lifeline)
         command = [*command, "--fd", str(theirs.fileno()), "--parent", str(os.getpid())]
@@ -120,38 +120,29 @@ class DeviceLink:
 
     @property
     def pid(self) -> int:
-        """Process id of the device process."""
+        """See `Link`."""
         return self._process.pid
 
     def send(self, message: Message) -> None:
-        """Send, or keep for the receiving thread to send.
-
-        Raises:
-            ChannelClosedError: the device process is gone.
-        """
+        """See `Link`."""
         if self._end.wait(0):
             raise ChannelClosedError("the device process has ended")
         self._channel.send(message)
 
     def receive(self, timeout_s: float) -> list[Message]:
-        """Wait for messages.
-
-        Raises:
-            ChannelClosedError: the device process is gone.
-            ProtocolError: it does not speak the protocol.
-        """
+        """See `Link`."""
         return self._channel.receive(timeout_s)
 
     def wake(self) -> None:
-        """Make a waiting `receive` return."""
+        """See `Link`."""
         self._channel.wake()
 
     def look(self) -> None:
-        """Remember which processes have come of it, since they are to end with it."""
+        """See `Link`."""
         self._tree.look()
 
     def kill(self, reason: str) -> None:
-        """End the process now; the receiving thread learns of it by its closed channel."""
+        """See `Link`."""
         self.kill_reason = self.kill_reason or reason
         self._kill()
 
@@ -161,11 +152,7 @@ class DeviceLink:
             self._process.send_signal(signal.SIGKILL)
 
     def end(self, patience_s: float, why: str = "") -> str:
-        """Wait for the process to end, kill it if it does not, and all that came of it.
-
-        Returns:
-            How it ended; `why` where it had to be killed.
-        """
+        """See `Link`."""
         if self._ended_by is None:
             self._ended_by = self._finish(patience_s, why)
         return self._ended_by

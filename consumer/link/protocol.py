@@ -3,7 +3,7 @@
 A frame is a four-byte little-endian length and a msgpack array `[op, field, …]` with the fields of
 the message in the order of its class. Requests and batches are numbered by the main process; a row
 is `(request number, row index)`. Numbers are never used twice on one connection, and every device
-process has a connection of its own, so a late word of a dead process can reach nobody.
+process has a connection of its own, so a late message of a dead process reaches no other.
 
 `docs/runtime-protocol.md` is the specification, for runtimes written in other environments.
 """

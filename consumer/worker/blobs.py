@@ -1,73 +1,66 @@
-"""Inputs that lie under blob keys: read by the intake thread, right after their entries.
+"""Inputs that lie under blob keys: read by the thread that took their entries, right after them.
 
 The device process has no connection to the server, and the device thread must not wait for one;
-the intake thread has a connection of its own and holds no lock while it reads.
+intake and recovery have connections of their own and hold no lock while they read.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
 
 from ...broker import requests
 from ...broker.interface import Executor
 from ...wire.errors import ErrorBody, ErrorKind
 from ...wire.keys import ModelKeys
 from ...wire.references import BLOB
-from ...wire.work import WorkEntry
-from ..batching.state import HeldRequest, Placement
-from ..link.protocol import Failure
-
-T = TypeVar("T")
-Placed = tuple[Placement, WorkEntry]
+from ..batching.state import Lane, TakenEntry
+from .worker import OfferedLane
 
 # A caller may understate the size of a blob: so many are read at once, whatever they claim.
 _AT_ONCE = 4
 
-
-class Fetched(NamedTuple):
-    """Entries with their inputs, and those that have none, with the reason."""
-
-    found: list[Placed]
-    refused: list[tuple[Placed, ErrorBody]]
+Take = Callable[[Lane, Sequence[TakenEntry]], None]
 
 
-def lies_in_blob(entry: WorkEntry) -> bool:
-    """Whether the inputs of an entry are still to be read from its blob key."""
-    return entry.inputs_at == BLOB and not entry.inputs
-
-
-def read_blobs(
-    executor: Executor, keys: ModelKeys, entries: Sequence[Placed], most: int
-) -> Fetched:
-    """Read the inputs of a few entries, up to `most` bytes each.
+def hand_over(
+    executor: Executor,
+    keys: ModelKeys,
+    offered: OfferedLane,
+    entries: Sequence[TakenEntry],
+    take: Take,
+) -> None:
+    """Give entries to a unit by its `take`; those whose inputs are still to be read come after.
 
     Raises:
-        ServerError: the server failed; the entries stay pending.
+        ServerError: the server failed; what was not handed over stays pending.
     """
-    fetched = Fetched([], [])
-    commands = [requests.blob(keys, entry.tenant, entry.id, most) for _, entry in entries]
-    for (placement, entry), inputs in zip(entries, executor.run_all(commands), strict=True):
-        placed = (placement, entry._replace(inputs=inputs))
+    unit, lane, _ = offered
+    blobs = [taken for taken in entries if _lies_in_blob(taken)]
+    if len(blobs) < len(entries):
+        take(lane, [taken for taken in entries if not _lies_in_blob(taken)])
+    for at in range(0, len(blobs), _AT_ONCE):
+        portion = blobs[at : at + _AT_ONCE]
+        found, refused = _read(executor, keys, portion, lane.record.limits.max_request_bytes)
+        take(lane, found)
+        unit.refuse(lane, refused)
+
+
+def _lies_in_blob(taken: TakenEntry) -> bool:
+    return taken.entry.inputs_at == BLOB and not taken.entry.inputs
+
+
+def _read(
+    executor: Executor, keys: ModelKeys, entries: Sequence[TakenEntry], most: int
+) -> tuple[list[TakenEntry], list[tuple[TakenEntry, ErrorBody]]]:
+    """Entries with their inputs, up to `most` bytes each; those that have none, with the reason."""
+    found: list[TakenEntry] = []
+    refused: list[tuple[TakenEntry, ErrorBody]] = []
+    commands = [requests.blob(keys, taken.entry.tenant, taken.entry.id, most) for taken in entries]
+    for taken, inputs in zip(entries, executor.run_all(commands), strict=True):
         if not inputs:
             error = ErrorBody(ErrorKind.PAYLOAD_MISSING, "the blob key does not exist")
+            refused.append((taken, error))
         elif len(inputs) > most:
             error = ErrorBody(ErrorKind.TOO_LARGE, f"inputs have more than {most} bytes")
+            refused.append((taken, error))
         else:
-            fetched.found.append(placed)
-            continue
-        fetched.refused.append(((placement, entry), error))
-    return fetched
-
-
-def failures_of(
-    taken: Sequence[HeldRequest], refused: Sequence[tuple[Placed, ErrorBody]]
-) -> list[Failure]:
-    """The failures of refused entries that were taken in this order."""
-    return [
-        Failure(held.number, error.kind.code, error.message, [])
-        for held, (_, error) in zip(taken, refused, strict=True)
-    ]
-
-
-def in_portions(entries: Sequence[T]) -> list[Sequence[T]]:
-    """Cut entries into portions that may be read at once."""
-    return [list(entries[at : at + _AT_ONCE]) for at in range(0, len(entries), _AT_ONCE)]
+            found.append(taken._replace(entry=taken.entry._replace(inputs=inputs)))
+    return found, refused

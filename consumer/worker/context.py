@@ -12,7 +12,7 @@ from ...service.lifecycle import MakeThread, stepped_thread
 from ...service.outage import Outage
 from ...service.settings import Settings
 from ...service.watchdog import Watchdog
-from ..batching.conduct import Conduct
+from ..batching.loss_history import LossHistory
 from ..link.link import Link
 
 OpenLink = Callable[[Path | None], Link]
@@ -46,12 +46,10 @@ class WorkerContext:
     Attributes:
         broker: where requests come from.
         watchdog: watches the loops of the program, and knows whether the server is away.
-        open_link: starts a device process under an interpreter; None is the worker's own.
-        versions_apart: whether each version has a device process for itself.
-        environ, reap: see `Devices`.
+        devices: how device processes are started.
         make_thread: makes the worker's threads.
         faults: moments that a test may have armed.
-        conduct: which versions have ended device processes.
+        losses: which versions have ended device processes.
     """
 
     settings: Settings
@@ -59,15 +57,12 @@ class WorkerContext:
     clock: Clock
     watchdog: Watchdog
     broker: Broker
-    open_link: OpenLink
-    versions_apart: bool = False
-    environ: Mapping[str, str] = field(default_factory=dict)
-    reap: Callable[[], None] = _nothing
+    devices: Devices
     make_thread: MakeThread = stepped_thread
     faults: FaultPoints = field(default_factory=FaultPoints)
-    conduct: Conduct = field(default_factory=Conduct)
+    losses: LossHistory = field(default_factory=LossHistory)
 
     @property
     def outage(self) -> Outage:
-        """Where errors of the server are told that end no cycle of a loop."""
+        """Where errors of the server are reported that end no cycle of a loop."""
         return self.watchdog.outage

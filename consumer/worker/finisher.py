@@ -1,8 +1,8 @@
 """Settles what is over: writes answers, parks what runs again. On the device thread of a unit."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from random import Random
-from typing import Protocol
 
 from ...broker import later, requests
 from ...broker.commands import Command
@@ -15,45 +15,37 @@ from ...wire.keys import ModelKeys
 from ..batching.finish_items import finish_item
 from ..batching.retrying import retry_delay_ms
 from ..batching.state import EndedRequest
-from .context import WorkerContext
+from .shared_state import SharedState
+
+NoteInside = Callable[[ModelKeys], list[Command[int]]]
 
 
-class Teller(Protocol):
-    """What settling needs of the worker."""
+class Finisher:
+    """Owns the connection that one unit settles on.
 
-    name: str
-    context: WorkerContext
-    server_offset_ms: float
+    `note_inside` gives the command that tells peers what is in the worker's device processes.
+    """
 
-    def now_ms(self) -> float:
-        """Monotonic time."""
-
-    def inside_note(self, keys: ModelKeys) -> list[Command[int]]:
-        """The command that tells peers what is in the device processes; none where that is told."""
-
-
-class Settler:
-    """Owns the connection that one unit settles on."""
-
-    def __init__(self, worker: Teller, executor: Executor) -> None:
+    def __init__(self, worker: SharedState, executor: Executor, note_inside: NoteInside) -> None:
         self._worker = worker
+        self._note_inside = note_inside
         self._executor = executor
         self._keys: dict[str, ModelKeys] = {}  # by model
-        self._chance = Random(worker.name)  # noqa: S311 - spreads retries, guards nothing
+        self._chance = Random(worker.name)  # noqa: S311 - spreads pauses, guards nothing
 
     def close(self) -> None:
         """Close the connection."""
         self._executor.close()
 
-    def settle(self, ended: Sequence[EndedRequest]) -> tuple[list[EndedRequest], list[ServerError]]:
+    def settle(self, batch: Sequence[EndedRequest]) -> tuple[list[EndedRequest], list[ServerError]]:
         """Settle requests; returns those that the server would not take, and why."""
         by_model: dict[str, list[EndedRequest]] = {}
-        for one in ended:
-            by_model.setdefault(one.held.lane.model, []).append(one)
+        for ended in batch:
+            by_model.setdefault(ended.held.lane.model, []).append(ended)
         left: list[EndedRequest] = []
         errors: list[ServerError] = []
-        for model, some in by_model.items():
-            unsettled, error = self._settle_model(self._keys_of(model), some)
+        for model, of_model in by_model.items():
+            unsettled, error = self._settle_model(self._keys_of(model), of_model)
             left += unsettled
             errors += [] if error is None else [error]
         return left, errors
@@ -66,20 +58,20 @@ class Settler:
         return keys
 
     def _settle_model(
-        self, keys: ModelKeys, ended: Sequence[EndedRequest]
+        self, keys: ModelKeys, batch: Sequence[EndedRequest]
     ) -> tuple[list[EndedRequest], ServerError | None]:
-        over, again = self._divide(ended)
-        left = {one.held.number: one for one in (*over, *(one for one, _ in again))}
+        over, again = self._divide(batch)
+        left = {ended.held.number: ended for ended in (*over, *(ended for ended, _ in again))}
         try:
-            for settled in self._finish(keys, over):
+            for settled in self._answer(keys, over):
                 del left[settled.held.number]
             unparked: list[EndedRequest] = []
-            for one, delay_ms in again:
-                if self._is_parked(keys, one, delay_ms):
-                    del left[one.held.number]
+            for ended, delay_ms in again:
+                if self._is_parked(keys, ended, delay_ms):
+                    del left[ended.held.number]
                 else:
-                    unparked.append(one)
-            for settled in self._finish(keys, unparked):
+                    unparked.append(ended)
+            for settled in self._answer(keys, unparked):
                 del left[settled.held.number]
         except ServerError as error:
             return list(left.values()), error
@@ -87,40 +79,37 @@ class Settler:
         return list(left.values()), _letterless(keys) if left else None
 
     def _divide(
-        self, ended: Sequence[EndedRequest]
+        self, batch: Sequence[EndedRequest]
     ) -> tuple[list[EndedRequest], list[tuple[EndedRequest, int]]]:
         """What is over for good, and what runs again, with its pause."""
         over: list[EndedRequest] = []
         again: list[tuple[EndedRequest, int]] = []
         now_ms = self._worker.now_ms()
-        for one in ended:
-            delay_ms = None
-            if one.failure is not None:
-                delay_ms = retry_delay_ms(one, now_ms, self._chance)
+        for ended in batch:
+            delay_ms = retry_delay_ms(ended, now_ms, self._chance)
             if delay_ms is None:
-                over.append(one)
+                over.append(ended)
             else:
-                again.append((one, delay_ms))
+                again.append((ended, delay_ms))
         return over, again
 
-    def _finish(self, keys: ModelKeys, ended: Sequence[EndedRequest]) -> Iterator[EndedRequest]:
+    def _answer(self, keys: ModelKeys, over: Sequence[EndedRequest]) -> Iterator[EndedRequest]:
         """Write answers; gives each request that is settled."""
-        worker = self._worker
-        items = [finish_item(one, keys, worker.name, worker.server_offset_ms) for one in ended]
-        at = 0
-        for some in requests.split_finish(items):
-            finish = requests.finish(keys, worker.name, some)
-            worker.context.faults.reach("worker.before_finish")
-            outcomes = self._executor.run_all([finish, *worker.inside_note(keys)])[0]
-            worker.context.faults.reach("worker.after_finish")
-            for one, outcome in zip(ended[at : at + len(some)], outcomes, strict=True):
+        worker, faults = self._worker, self._worker.context.faults
+        items = [finish_item(ended, keys, worker.name, worker.server_offset_ms) for ended in over]
+        waiting = iter(over)
+        for portion in requests.split_finish(items):
+            finish = requests.finish(keys, worker.name, portion)
+            faults.reach("worker.before_finish")
+            outcomes = self._executor.run_all([finish, *self._note_inside(keys)])[0]
+            faults.reach("worker.after_finish")
+            for ended, outcome in zip(islice(waiting, len(portion)), outcomes, strict=True):
                 if outcome is not Finished.KEPT:
-                    yield one
-            at += len(some)
+                    yield ended
 
-    def _is_parked(self, keys: ModelKeys, one: EndedRequest, delay_ms: int) -> bool:
+    def _is_parked(self, keys: ModelKeys, ended: EndedRequest, delay_ms: int) -> bool:
         """Have a request run again later; False where a foreign key is in the way of that."""
-        held = one.held
+        held = ended.held
         bell = keys.bell(held.lane.version)
         self._worker.context.faults.reach("worker.before_park")
         command = later.retry(keys, self._worker.name, held.entry, bell, delay_ms)

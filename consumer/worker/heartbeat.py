@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from ...broker import fleet
+from ...broker import fleet, membership
 from ...broker.errors import UnusableKeyError
 from ...broker.interface import COMMAND_TIMEOUT_S, Executor
 from ...service.back_off import LONGEST_S, BackOff
@@ -21,12 +21,12 @@ _OF_ONE_MODEL = (Remedy.SET_ASIDE, Remedy.RECREATE, Remedy.REPORT)
 class Heartbeat:
     """Keeps a worker among the living of each model that it serves.
 
-    `announce` and `withdraw` may be called from any thread; the rest belongs to the heart's own.
-    After a beat went through for all models, `on_beat` gets the moment before it was sent, which
-    is when the lease began anew. A name that a foreign hand, or a server that lost its data, took
-    from the living is entered again where no peer can have buried it. A model whose keys a foreign
-    hand has spoilt is told of once and set aside: it must not cost the others their beat.
-    `stopping` ends it.
+    `announce` and `withdraw` may be called from any thread; the rest belongs to the heartbeat
+    thread. After a beat went through for all models, `on_beat` gets the moment before it was sent:
+    the lease begins again there. A name that is gone from the living, because the server lost its
+    data or somebody deleted it, is entered again where no peer can have buried it. A model whose
+    keys are of a foreign kind is reported once and set aside: it must not cost the others their
+    beat. `stopping` ends it.
     """
 
     def __init__(
@@ -46,18 +46,18 @@ class Heartbeat:
         self._beat_s = context.settings.beat_ms / 1000
         # Never slower than the beat, or peers would bury it right after the server's return.
         pace = Pace(back_off=BackOff(longest_s=min(self._beat_s, LONGEST_S)), goes_first=True)
-        self._loop = context.watchdog.watch("heart", COMMAND_TIMEOUT_S, pace)
+        self._loop = context.watchdog.watch("heartbeat", COMMAND_TIMEOUT_S, pace)
         # The hash outlives a few missed beats; whether a worker is alive is for the counter to say.
         self._ttl_ms = 3 * context.settings.lease_ms
         self._safe_ms = context.settings.lease_ms * 2 / 3
         self._on_beat = on_beat
         self._lock = threading.Lock()
         self._wanted: dict[ModelKeys, Announcement] = {}  # guarded by _lock
-        self._told: dict[ModelKeys, Announcement] = {}  # guarded by _lock; by the last beat
-        self._joined: set[ModelKeys] = set()  # written by the heart's thread
+        self._announced: dict[ModelKeys, Announcement] = {}  # guarded by _lock; by the last beat
+        self._joined: set[ModelKeys] = set()  # written by the heartbeat thread
         self._models: set[str] = set()  # their names, for other threads to look up
-        self._beaten_ms: dict[ModelKeys, float] = {}  # when each last beat began; the heart's
-        self._set_aside: set[str] = set()  # models whose refusal was told; of the heart's thread
+        self._beaten_ms: dict[ModelKeys, float] = {}  # when each last beat began; of this thread
+        self._set_aside: set[str] = set()  # models whose refusal was reported; of this thread
         self._again = threading.Event()
         self.fenced = threading.Event()
 
@@ -76,10 +76,10 @@ class Heartbeat:
         self._again.set()
 
     @property
-    def is_told(self) -> bool:
+    def is_announced(self) -> bool:
         """Whether peers and operators can read what was announced last."""
         with self._lock:
-            return self._told == self._wanted
+            return self._announced == self._wanted
 
     @property
     def models_joined(self) -> int:
@@ -140,20 +140,20 @@ class Heartbeat:
             self._joined.discard(keys)
             self._models.discard(keys.model)
             self._beaten_ms.pop(keys, None)
-            with self._apart(keys):
-                self._executor.run_all(fleet.vanish(keys, self._worker))
+            with self._isolated(keys):
+                self._executor.run_all(membership.vanish(keys, self._worker))
         for keys, announcement in wanted.items():
-            with self._apart(keys):
+            with self._isolated(keys):
                 self._beat(keys, announcement, began_ms)
             if self.fenced.is_set():
                 return
         with self._lock:
-            self._told = wanted
+            self._announced = wanted
         self._on_beat(began_ms)
 
     @contextmanager
-    def _apart(self, keys: ModelKeys) -> Iterator[None]:
-        """Around what is done for one model: what a foreign hand did to it concerns no other."""
+    def _isolated(self, keys: ModelKeys) -> Iterator[None]:
+        """Keep errors that concern the keys of one model alone from the others."""
         try:
             yield
         except ServerError as error:
@@ -182,11 +182,11 @@ class Heartbeat:
         return self._join(keys, announcement)
 
     def _join(self, keys: ModelKeys, announcement: Announcement) -> bool:
-        return self._executor.run(fleet.join(keys, self._worker, self._ttl_ms, announcement))
+        return self._executor.run(membership.join(keys, self._worker, self._ttl_ms, announcement))
 
     def _move(self, keys: ModelKeys, announcement: Announcement, began_ms: float) -> bool:
         # Whole each time: the hash may have expired while this process was frozen.
-        beat = fleet.beat(keys, self._worker, self._ttl_ms, announcement)
+        beat = membership.beat(keys, self._worker, self._ttl_ms, announcement)
         try:
             return self._executor.run(beat) > 0
         except UnusableKeyError:
@@ -208,12 +208,12 @@ class Heartbeat:
         return True
 
     def leave_all(self) -> None:
-        """Go from all models by one's own will, once the heart's thread has ended.
+        """Leave all models, once the heartbeat thread has ended.
 
         Raises:
             ServerError: the server failed; peers will notice by the missing beats.
         """
         while self._joined:
             keys = self._joined.pop()
-            with self._apart(keys):
-                self._executor.run(fleet.leave(keys, self._worker))
+            with self._isolated(keys):
+                self._executor.run(membership.leave(keys, self._worker))

@@ -8,84 +8,29 @@ entry; an answer that gets lost is asked for again, since what was handed out is
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from ...broker import fleet, requests
+from ...broker import fleet, membership, requests
 from ...broker.commands import Command
 from ...broker.errors import FencedError, NoGroupError, StaleRecordError, UnusableKeyError
 from ...broker.interface import Executor
 from ...broker.requests import Entry
-from ...service.fault_points import FaultPoints
 from ...service.watchdog import Loop
-from ...wire.deployment import Stamp, VersionRecord
-from ...wire.errors import ErrorBody, ServerError
+from ...wire.deployment import VersionRecord
+from ...wire.errors import ServerError
 from ...wire.keys import ModelKeys
-from ...wire.work import WorkEntry, parse_work
-from ..batching.state import Lane, Placement
+from ...wire.work import parse_work
+from ..batching.state import TakenEntry
 from ..batching.stream_order import StreamOrder, placement_of
-from .blobs import Placed, in_portions, lies_in_blob, read_blobs
+from .blobs import hand_over
+from .worker import Offer, OfferedLane, Worker
 
 BELL_TIMEOUT_S = 1.0
 # A version that is full now may have room before the others' bells ring.
 _CROWDED_BELL_S = 0.05
 _REREAD_COUNT = 64
 
-Taken = list[tuple[str, list[Entry]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """Lanes with room, and how much; `crowded` where a lane of the model has none.
-
-    `stamp` is that of the deploy record that the lanes fit.
-    """
-
-    lanes: Sequence[tuple[Lane, int]]
-    crowded: bool
-    stamp: Stamp
-
-
-class Desk(Protocol):
-    """What intake needs of its worker."""
-
-    name: str
-    stopping: threading.Event
-    taking: bool
-    doubts: int
-
-    def offer(self, model: str, *, wait: bool) -> Offer:
-        """Lanes of a model that may take, if need be waited for a while; perhaps none."""
-
-    def hold(self, lane: Lane, entries: Sequence[tuple[Placement, WorkEntry]]) -> None:
-        """Take entries over."""
-
-    def refuse(self, lane: Lane, refused: Sequence[tuple[Placed, ErrorBody]]) -> None:
-        """Take entries over that cannot be run, and answer them so."""
-
-    def is_held(self, stream: str, entry_id: bytes) -> bool:
-        """Whether an entry is in the worker's hands, or being settled."""
-
-    def inside_note(self, keys: ModelKeys) -> list[Command[int]]:
-        """The command that tells peers what is in the device process; none where that is told."""
-
-    def server_now_ms(self) -> float:
-        """The server's clock, as far as known."""
-
-    def report_unreadable(self, what: str) -> None:
-        """An entry was not written by a router."""
-
-    def report_fenced(self) -> None:
-        """A take was refused, since this worker is not among the living of the model."""
-
-    def doubt(self) -> None:
-        """An answer was lost that may have handed entries to us."""
-
-    def reread(self, model: str, stamp: Stamp) -> None:
-        """Offer nothing of a model before its deploy record, `stamp` no longer, was read again."""
-
-    def report_outage(self, error: ServerError) -> None:
-        """The server gave no answer, or an error."""
+Streams = list[tuple[str, list[Entry]]]
 
 
 class Intake:
@@ -93,31 +38,28 @@ class Intake:
 
     def __init__(
         self,
-        desk: Desk,
+        worker: Worker,
         keys: ModelKeys,
         executor: Executor,
         over: threading.Event,
         loop: Loop,
-        faults: FaultPoints,
     ) -> None:
-        self._desk = desk
+        self._worker = worker
         self._keys = keys
         self._executor = executor
         self._over = over
         self._loop = loop
-        self._faults = faults
         self._orders: dict[str, tuple[tuple[int, ...], StreamOrder]] = {}
         self._left_behind = True  # a take may have left something: look without waiting
-        # Version → how many doubts of the worker's were settled: an answer that was lost may have
-        # handed us entries that we do not hold.
-        self._settled: dict[str, int] = {}
+        # Version → the worker's count of lost answers when what is pending was last read.
+        self._reread_at: dict[str, int] = {}
 
     def run(self) -> None:
         """Take until the worker stops taking or the model is not wanted any more."""
         try:
             while (pause_s := self.step()) is not None:
                 if pause_s:
-                    self._desk.stopping.wait(pause_s)
+                    self._worker.stopping.wait(pause_s)
         finally:
             self.close()
 
@@ -127,21 +69,21 @@ class Intake:
         Raises:
             ServerError: trying again would not help.
         """
-        desk = self._desk
-        if not desk.taking or desk.stopping.is_set() or self._over.is_set():
+        worker = self._worker
+        if not worker.taking or worker.stopping.is_set() or self._over.is_set():
             return None
         if (delay_s := self._loop.delay_s()) > 0:
             return delay_s
         try:
-            was_asked = self._turn()
+            was_asked = self._take_once()
         except FencedError:
             # Once the worker has left a model that was undeployed, the keeper ends this thread.
             if not self._over.is_set():
-                desk.report_fenced()
+                worker.heartbeat.beat_soon()  # the heartbeat finds out what it means
             self._loop.broke()
             return self._loop.delay_s()
         except ServerError as error:
-            desk.doubt()
+            worker.note_lost_answer()
             self._loop.failed(error)
             return self._loop.delay_s()
         if was_asked:
@@ -155,111 +97,114 @@ class Intake:
         self._loop.end()
         self._executor.close()
 
-    def _turn(self) -> bool:
+    def _take_once(self) -> bool:
         """Take once where there is room; returns whether the server was asked for entries."""
-        offer = self._desk.offer(self._keys.model, wait=False)
-        if not offer.lanes:
-            # Full: peers should know what is inside before we wait for room.
-            self._executor.run_all(self._desk.inside_note(self._keys))
-            offer = self._desk.offer(self._keys.model, wait=True)
+        offer = self._offer()
         if not offer.lanes:
             return False
-        self._settle_doubts([lane for lane, _ in offer.lanes])
-        commands: list[Command[Any]] = [*self._desk.inside_note(self._keys)]
+        self._reread_after_loss(offer)
         bells = [] if self._left_behind else self._bells(offer)
-        if bells:
-            wait_s = _CROWDED_BELL_S if offer.crowded else BELL_TIMEOUT_S
-            commands.append(requests.wait_for_bell(bells, wait_s))
-        asked = [
-            self._order(lane.record).streams(self._desk.server_now_ms()) for lane, _ in offer.lanes
-        ]
-        for (lane, room), streams in zip(offer.lanes, asked, strict=True):
-            commands.append(
-                requests.take(self._keys, self._desk.name, offer.stamp, lane.record, streams, room)
-            )
+        now_ms = self._worker.server_now_ms()
+        asked = [self._order(offered.lane.record).streams(now_ms) for offered in offer.lanes]
         self._left_behind = False
-        answers = self._executor.run_each(commands)
+        answers = self._executor.run_each(self._commands(offer, bells, asked))
         errors = [answer for answer in answers if isinstance(answer, ServerError)]
         faults = [error for error in errors if not isinstance(error, StaleRecordError)]
         if len(faults) < len(errors):
             self._left_behind = True  # the bell will not ring again for what waits
-            self._desk.reread(self._keys.model, offer.stamp)
-        for (lane, room), streams, taken in zip(
-            offer.lanes, asked, answers[-len(asked) :], strict=True
-        ):
+            self._worker.reread(self._keys.model, offer.stamp)
+        takes = answers[-len(asked) :]
+        for offered, streams, taken in zip(offer.lanes, asked, takes, strict=True):
             if not isinstance(taken, ServerError):
-                self._hold(lane, room, streams, taken)
+                self._take(offered, streams, taken)
         if bells and isinstance(answers[-len(asked) - 1], UnusableKeyError):
             # A foreign key in the place of one gives way; a token lost with it costs a second.
-            self._executor.run(fleet.forget_bells(bells))
+            self._executor.run(membership.forget_bells(bells))
         if faults:
             raise faults[0]
         return True
 
-    def _bells(self, offer: Offer) -> list[str]:
-        bells = [self._keys.bell(lane.version) for lane, _ in offer.lanes]
-        return [*bells, self._keys.worker_bell(self._desk.name)]
+    def _offer(self) -> Offer:
+        """Lanes with room, if need be waited for."""
+        offer = self._worker.offer(self._keys.model, wait=False)
+        if offer.lanes:
+            return offer
+        # Full: peers should know what is inside before we wait for room.
+        self._executor.run_all(self._worker.note_inside(self._keys))
+        return self._worker.offer(self._keys.model, wait=True)
 
-    def _hold(self, lane: Lane, room: int, asked: Sequence[str], taken: Taken) -> None:
-        entries = self._read(taken)
-        newest = {entry.stream: float(entry.accepted_ms) for _, entry in entries}
-        self._order(lane.record).note(asked, newest, self._desk.server_now_ms())
+    def _commands(
+        self, offer: Offer, bells: Sequence[str], asked: Sequence[Sequence[str]]
+    ) -> list[Command[Any]]:
+        """One trip: what is inside, the wait for a bell, and a take for each lane."""
+        commands: list[Command[Any]] = [*self._worker.note_inside(self._keys)]
+        if bells:
+            wait_s = _CROWDED_BELL_S if offer.crowded else BELL_TIMEOUT_S
+            commands.append(requests.wait_for_bell(bells, wait_s))
+        name = self._worker.name
+        for (_, lane, room), streams in zip(offer.lanes, asked, strict=True):
+            take = requests.take(self._keys, name, offer.stamp, lane.record, streams, room)
+            commands.append(take)
+        return commands
+
+    def _bells(self, offer: Offer) -> list[str]:
+        bells = [self._keys.bell(offered.lane.version) for offered in offer.lanes]
+        return [*bells, self._keys.worker_bell(self._worker.name)]
+
+    def _take(self, offered: OfferedLane, asked: Sequence[str], streams: Streams) -> None:
+        record = offered.lane.record
+        entries = self._read(streams)
+        newest = {taken.entry.stream: float(taken.entry.accepted_ms) for taken in entries}
+        self._order(record).note(asked, newest, self._worker.server_now_ms())
         if not entries:
             return
-        self._faults.reach("worker.after_take")
-        weight_max = requests.weight_max(lane.record)
-        self._left_behind |= sum(min(e.rows, weight_max) for _, e in entries) >= room
-        self._hand_over(lane, entries)
+        self._worker.context.faults.reach("worker.after_take")
+        weight_max = requests.weight_max(record)
+        weight = sum(min(taken.entry.rows, weight_max) for taken in entries)
+        self._left_behind |= weight >= offered.room
+        self._hand_over(offered, entries)
 
-    def _hand_over(self, lane: Lane, entries: Sequence[Placed]) -> None:
-        """Give entries to the worker; those whose inputs are still to be read come after."""
-        blobs = [placed for placed in entries if lies_in_blob(placed[1])]
-        if not blobs:
-            self._desk.hold(lane, entries)
-            return
-        self._desk.hold(lane, [placed for placed in entries if not lies_in_blob(placed[1])])
-        most = lane.record.limits.max_request_bytes
-        for portion in in_portions(blobs):
-            found, refused = read_blobs(self._executor, self._keys, portion, most)
-            self._desk.hold(lane, found)
-            self._desk.refuse(lane, refused)
+    def _hand_over(self, offered: OfferedLane, entries: Sequence[TakenEntry]) -> None:
+        hand_over(self._executor, self._keys, offered, entries, offered.unit.take)
 
-    def _read(self, taken: Taken) -> list[tuple[Placement, WorkEntry]]:
-        entries: list[tuple[Placement, WorkEntry]] = []
-        for stream, raw_entries in taken:
+    def _read(self, streams: Streams) -> list[TakenEntry]:
+        entries: list[TakenEntry] = []
+        for stream, raw_entries in streams:
             placement = placement_of(stream)
             for entry_id, flat in raw_entries:
                 try:
-                    entries.append((placement, parse_work(stream, entry_id, flat or ())))
+                    work = parse_work(stream, entry_id, flat or ())
+                    entries.append(TakenEntry(placement, work))
                 except ValueError as error:
-                    self._desk.report_unreadable(f"{stream} {entry_id.decode()}: {error}")
+                    self._worker.report_unreadable(f"{stream} {entry_id.decode()}: {error}")
                     self._executor.run_all(requests.drop_work(stream, [entry_id]))
         return entries
 
-    def _settle_doubts(self, lanes: Sequence[Lane]) -> None:
-        doubts = self._desk.doubts
-        behind = [lane for lane in lanes if self._settled.get(lane.version, 0) != doubts]
-        if behind:
-            self._take_again(behind)
-            self._settled.update((lane.version, doubts) for lane in behind)
-
-    def _take_again(self, lanes: Sequence[Lane]) -> None:
+    def _reread_after_loss(self, offer: Offer) -> None:
         """Hold what the server has handed to us in an answer that never came."""
-        for lane in lanes:
-            for stream in fleet.queue_streams(self._keys, lane.record):
-                try:
-                    pending = self._pending(stream)
-                except (NoGroupError, UnusableKeyError):
-                    continue  # what was pending went with it; routers tell, and make it anew
-                lost = [entry for entry in pending if not self._desk.is_held(stream, entry[0])]
-                if lost:
-                    self._hand_over(lane, self._read([(stream, lost)]))
+        lost_answers = self._worker.lost_answers
+        for offered in offer.lanes:
+            version = offered.lane.version
+            if self._reread_at.get(version, 0) != lost_answers:
+                self._take_pending(offered)
+                self._reread_at[version] = lost_answers
+
+    def _take_pending(self, offered: OfferedLane) -> None:
+        has_entry = self._worker.has_entry
+        for stream in fleet.queue_streams(self._keys, offered.lane.record):
+            try:
+                pending = self._pending(stream)
+            except (NoGroupError, UnusableKeyError):
+                continue  # what was pending went with it; routers report it, and create it again
+            lost = [entry for entry in pending if not has_entry(stream, entry[0])]
+            if lost:
+                self._hand_over(offered, self._read([(stream, lost)]))
 
     def _pending(self, stream: str) -> list[Entry]:
         found: list[Entry] = []
         after = "0"
         while True:
-            command = requests.reread_work(stream, self._desk.name, after, _REREAD_COUNT)
+            command = requests.reread_work(stream, self._worker.name, after, _REREAD_COUNT)
             page = self._executor.run(command)
             found += page
             if len(page) < _REREAD_COUNT:
@@ -269,6 +214,6 @@ class Intake:
     def _order(self, record: VersionRecord) -> StreamOrder:
         known = self._orders.get(record.version)
         if known is None or known[0] != record.edges:
-            order = StreamOrder(self._keys, record, self._desk.server_now_ms())
+            order = StreamOrder(self._keys, record, self._worker.server_now_ms())
             known = self._orders[record.version] = (record.edges, order)
         return known[1]

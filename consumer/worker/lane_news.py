@@ -1,4 +1,4 @@
-"""Tells of lanes that were loaded and that were refused, each once."""
+"""Reports lanes that were loaded and that were refused, each once."""
 
 from collections.abc import Sequence
 
@@ -8,19 +8,19 @@ from ..link.protocol import Message, Ready
 
 
 class LaneNews:
-    """What one pass of a device thread has to tell. Gathered under the worker's lock, told later.
+    """What one pass of a device thread has to report. Gathered under the worker's lock.
 
-    A refusal is told wherever it came from: the device process, its loss, or its failure to start.
+    Refusals count wherever they came from: the device process, its loss, or its failure to start.
     """
 
     def __init__(self, lanes: dict[int, Lane], messages: Sequence[Message] = ()) -> None:
         words = [message for message in messages if isinstance(message, Ready)]
         self.ready = [(lanes[word.lane], word.load_ms) for word in words if word.lane in lanes]
-        self.refused = [lane for lane in lanes.values() if lane.refusal and not lane.is_told]
+        self.refused = [lane for lane in lanes.values() if lane.refusal and not lane.is_reported]
         for lane in self.refused:
-            lane.is_told = True
+            lane.is_reported = True
 
-    def tell(self, events: Events) -> None:
+    def report(self, events: Events) -> None:
         """Emit the events."""
         for lane, load_ms in self.ready:
             fields = {"model": lane.model, "version": lane.version}

@@ -20,7 +20,7 @@ class DeployRecords:
 
     A record that is gone although nobody took its model out of service was lost, and routers put it
     back: until then it counts as it was, so that no model is unloaded for it. It does for half the
-    life of the mark of a model taken out of service; after that, nobody could tell any more.
+    life of the mark of a model taken out of service; after that, the two cases look alike.
     """
 
     def __init__(self, settings: Settings, events: Events, steps: Steps) -> None:
@@ -66,7 +66,10 @@ class DeployRecords:
         models = fleet.models(self._namespace)
         listed = self._steps.run("list", "", partial(executor.run, models))
         names = list(self.known) if listed is None else listed
-        return [name for name in names if any(fnmatchcase(name, one) for one in self._patterns)]
+        return [name for name in names if self._is_wanted(name)]
+
+    def _is_wanted(self, name: str) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in self._patterns)
 
     def _lost(
         self, executor: Executor, found: Mapping[str, Deployment], now_ms: float

@@ -7,23 +7,23 @@ lost had taken, and forget the lost once nothing is pending for them.
 from collections.abc import Mapping, Sequence
 from functools import partial
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
-from ...broker import fleet, requests
+from ...broker import fleet, membership, requests
 from ...broker.commands import Command
 from ...broker.errors import FencedError, StaleRecordError
 from ...broker.interface import Executor
 from ...broker.requests import Recovered
 from ...service.steps import Steps, settled
 from ...wire.deployment import Deployment, Stamp
-from ...wire.errors import ErrorBody, ServerError
+from ...wire.errors import ServerError
 from ...wire.keys import ModelKeys
 from ...wire.liveness import LivenessWatch
 from ...wire.work import parse_work
-from ..batching.state import Lane, RecoveredEntry
+from ..batching.state import Lane, TakenEntry
 from ..batching.stream_order import placement_of
-from .blobs import Placed, in_portions, lies_in_blob, read_blobs
-from .context import WorkerContext
+from .blobs import hand_over
+from .worker import Worker
 
 # Looks at the beats that lie further apart than this count as an interruption.
 _CONTACT_BEATS = 2.0
@@ -40,53 +40,23 @@ def round_of(beat_ms: float, peers: int) -> float:
     return beat_ms * min(1.0, max(1, peers / _PEERS_FEW) / _LOOKS_A_BEAT)
 
 
-class Heir(Protocol):
-    """What recovery needs of the worker that takes over."""
-
-    name: str
-
-    def is_fresh(self) -> bool:
-        """Whether the heir's own beat went through of late."""
-
-    def doubt(self) -> None:
-        """An answer was lost that may have handed entries to us."""
-
-    def reread(self, model: str, stamp: Stamp) -> None:
-        """Take nothing over of a model before its deploy record was read again."""
-
-    def room_for_lost(self, lane: Lane) -> int:
-        """Rows that the lane may take over now."""
-
-    def hold_recovered(self, lane: Lane, entries: Sequence[RecoveredEntry]) -> None:
-        """Take entries over."""
-
-    def refuse(self, lane: Lane, refused: Sequence[tuple[Placed, ErrorBody]]) -> None:
-        """Take entries over that cannot be run, and answer them so."""
-
-    def report_unreadable(self, what: str) -> None:
-        """An entry was not written by a router."""
-
-    def now_ms(self) -> float:
-        """Monotonic time."""
-
-
 class Recovery:
     """Does the rounds for one worker, on the keeper's thread and connection."""
 
-    def __init__(self, heir: Heir, executor: Executor, context: WorkerContext) -> None:
-        settings = context.settings
-        self._heir = heir
+    def __init__(self, worker: Worker, executor: Executor) -> None:
+        settings = worker.context.settings
+        self._worker = worker
         self._executor = executor
-        self._context = context
+        self._context = worker.context
         self._namespace = settings.namespace
         self._watch: LivenessWatch[tuple[ModelKeys, str]] = LivenessWatch(
             settings.lease_ms, _CONTACT_BEATS * settings.beat_ms
         )
         self._beat_ms = settings.beat_ms
         self._recover_ms = settings.recover_ms
-        self._steps = Steps(context.outage)
+        self._steps = Steps(worker.context.outage)
         self._next_ms = 0.0
-        self._jitter = Random(heir.name)  # noqa: S311 - spreads peers, guards nothing
+        self._jitter = Random(worker.name)  # noqa: S311 - spreads peers, guards nothing
 
     def tick(self, deployments: Mapping[str, Deployment], lanes: Sequence[Lane]) -> None:
         """Do a round if one is due; rounds are jittered, so that peers do not move in step.
@@ -96,7 +66,7 @@ class Recovery:
         Raises:
             ServerError: the server failed.
         """
-        now_ms = self._heir.now_ms()
+        now_ms = self._worker.now_ms()
         if now_ms < self._next_ms:
             return
         try:
@@ -104,13 +74,13 @@ class Recovery:
             for model, gone in lost.items():
                 take_over = partial(self._recover_model, deployments[model], lanes, gone)
                 if not self._steps.run("recover", model, take_over):
-                    self._heir.doubt()  # what was claimed before the error is not held
+                    self._worker.note_lost_answer()  # what was claimed before the error is not held
         except FencedError:
             peers = 0
-            self._watch.interrupt()  # the heart finds out what it means
+            self._watch.interrupt()  # the heartbeat finds out what it means
         except ServerError:
             self._watch.interrupt()
-            self._heir.doubt()
+            self._worker.note_lost_answer()
             raise
         round_ms = min(self._recover_ms, round_of(self._beat_ms, peers))
         self._next_ms = now_ms + round_ms * self._jitter.uniform(0.8, 1.0)
@@ -123,27 +93,27 @@ class Recovery:
         Raises:
             ServerError: the server failed.
         """
-        if not self._heir.is_fresh():
-            # Where our own beat does not get through (a full disk, no replicas), nobody's may.
+        if not self._worker.is_fresh():
+            # Where our own beat does not get through (a full disk, no replicas), no peer's may.
             self._watch.interrupt()
             return 0, {}
         keys = [ModelKeys(self._namespace, model) for model in models]
         commands: list[Command[Any]] = [fleet.server_info()]
         for key in keys:
-            commands += (fleet.beat_counters(key), fleet.lost(key))
+            commands += (membership.beat_counters(key), membership.lost(key))
         info, *answers = self._executor.run_each(commands)
         if isinstance(info, ServerError):
             raise info
         counters: dict[tuple[ModelKeys, str], float] = {}
         gone: dict[str, list[str]] = {}
-        for key, some in zip(keys, zip(answers[::2], answers[1::2], strict=True), strict=True):
-            beats, lost = self._steps.run("look", key.model, partial(settled, some)) or ({}, [])
-            counters |= {(key, name): at for name, at in beats.items() if name != self._heir.name}
+        for key, pair in zip(keys, zip(answers[::2], answers[1::2], strict=True), strict=True):
+            beats, lost = self._steps.run("look", key.model, partial(settled, pair)) or ({}, [])
+            counters |= {(key, name): at for name, at in beats.items() if name != self._worker.name}
             gone |= {key.model: lost} if lost else {}
-        dead = self._watch.look(counters, self._heir.now_ms(), info.run_id)
+        dead = self._watch.look(counters, self._worker.now_ms(), info.run_id)
         for (key, worker), counter in dead.items():
             self._context.faults.reach("worker.before_bury")
-            bury = partial(self._executor.run, fleet.bury(key, worker, counter))
+            bury = partial(self._executor.run, membership.bury(key, worker, counter))
             if self._steps.run("bury", key.model, bury):
                 gone.setdefault(key.model, []).append(worker)
                 self._context.events.emit("worker.buried", worker=worker, model=key.model)
@@ -156,7 +126,7 @@ class Recovery:
         try:
             self._take_over_model(deployment, lanes, lost)
         except StaleRecordError:
-            self._heir.reread(deployment.model, deployment.stamp)
+            self._worker.reread(deployment.model, deployment.stamp)
         return True
 
     def _take_over_model(
@@ -174,15 +144,15 @@ class Recovery:
                 if lane.model == deployment.model:
                     self._take_over_lane(keys, deployment.stamp, lane, gone)
             self._context.faults.reach("worker.before_retire")
-            if self._executor.run(fleet.retire(keys, gone, streams)):
+            if self._executor.run(membership.retire(keys, gone, streams)):
                 self._context.events.emit("worker.forgotten", worker=gone, model=keys.model)
 
     def _take_over_lane(self, keys: ModelKeys, stamp: Stamp, lane: Lane, gone: str) -> None:
         for stream in fleet.queue_streams(keys, lane.record):
-            room = self._heir.room_for_lost(lane)
-            if room <= 0:
+            offered = self._worker.offer_for_lost(lane)
+            if offered is None:
                 return
-            command = requests.recover(keys, self._heir.name, stamp, gone, stream, room)
+            command = requests.recover(keys, self._worker.name, stamp, gone, stream, offered.room)
             entries = [
                 entry
                 for found in self._executor.run(command)
@@ -190,32 +160,16 @@ class Recovery:
             ]
             if entries:
                 self._context.faults.reach("worker.after_recover")
-                self._hand_over(keys, lane, entries)
+                hand_over(self._executor, keys, offered, entries, offered.unit.take_over)
                 self._context.events.emit(
                     "worker.took_over", worker=gone, model=keys.model, count=len(entries)
                 )
 
-    def _hand_over(self, keys: ModelKeys, lane: Lane, entries: Sequence[RecoveredEntry]) -> None:
-        """Give entries to the heir, a few at a time where their inputs are still to be read."""
-        most = lane.record.limits.max_request_bytes
-        self._heir.hold_recovered(lane, [one for one in entries if not lies_in_blob(one.entry)])
-        for portion in in_portions([one for one in entries if lies_in_blob(one.entry)]):
-            placed = [(one.placement, one.entry) for one in portion]
-            found, refused = read_blobs(self._executor, keys, placed, most)
-            inputs = {entry.entry_id: entry for _, entry in found}
-            held = [
-                one._replace(entry=inputs[one.entry.entry_id])
-                for one in portion
-                if one.entry.entry_id in inputs
-            ]
-            self._heir.hold_recovered(lane, held)
-            self._heir.refuse(lane, refused)
-
-    def _read(self, stream: str, found: Recovered) -> RecoveredEntry | None:
+    def _read(self, stream: str, found: Recovered) -> TakenEntry | None:
         try:
             entry = parse_work(stream, found.entry_id, found.fields)
         except ValueError as error:
-            self._heir.report_unreadable(f"{stream} {found.entry_id.decode()}: {error}")
+            self._worker.report_unreadable(f"{stream} {found.entry_id.decode()}: {error}")
             self._executor.run_all(requests.drop_work(stream, [found.entry_id]))
             return None
-        return RecoveredEntry(placement_of(stream), entry, found.attempt, found.inside)
+        return TakenEntry(placement_of(stream), entry, found.attempt, found.inside)

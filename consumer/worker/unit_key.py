@@ -1,19 +1,20 @@
-"""What tells the device processes of one worker apart."""
+"""Which versions share a device process."""
 
 from dataclasses import dataclass
 
-# In place of a version: those share the process that have ended one, where each has one no more.
-CROWD = "crowd"
+# In place of a version: the process that those share which have ended one, where the worker may
+# start no more.
+OVERFLOW = "overflow"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitKey:
-    """What tells units of one worker apart.
+    """Identifies a unit among those of one worker.
 
     Attributes:
         environment: name of the environment; empty is the worker's own Python.
         version: model and version that have the process for themselves; empty where all share it
-            that behave, `CROWD` where the others do.
+            that behave, `OVERFLOW` where the others do.
     """
 
     environment: str = ""
@@ -26,5 +27,5 @@ class UnitKey:
 
     @property
     def loop_name(self) -> str:
-        """What the unit's thread is called where loops are told of."""
+        """The name of the unit's thread in events about loops."""
         return " ".join(part for part in ("device", self.environment, self.version) if part)

@@ -1,34 +1,55 @@
 """One worker: an identity, its device processes, and the threads that bring them work.
 
-Threads: one *device* thread a device process (`device_unit.py`); one *intake* thread a model takes;
-the *heart* beats; the *keeper* (the thread that calls `run`) follows the deploy records and watches
-limits.
+Threads: one *device* thread a device process (`device_unit.py`); one *intake* thread a model takes
+work; the *heartbeat* thread renews the lease; the *keeper* (the thread that calls `run`) follows
+the deploy records and watches limits.
 """
 
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
-from ...broker import fleet
+from ...broker import fleet, membership
 from ...broker.commands import Command
-from ...broker.interface import COMMAND_TIMEOUT_S, Executor, blocking_timeout_s
-from ...service.watchdog import PROMPT, Pace
+from ...broker.interface import Executor
 from ...wire.deployment import Deployment, Stamp, VersionRecord
-from ...wire.errors import ErrorBody, ServerError
+from ...wire.errors import ServerError
 from ...wire.keys import ModelKeys
-from ...wire.work import WorkEntry
-from ..batching.state import Lane, Placement, RecoveredEntry
-from .blobs import Placed
+from ..batching.state import Lane
 from .context import WorkerContext
 from .device_unit import JOIN_S, DeviceUnit
 from .heartbeat import Heartbeat
-from .intake import BELL_TIMEOUT_S, Intake, Offer
-from .unit_key import CROWD, UnitKey
+from .shared_state import SharedState
+from .unit_key import OVERFLOW, UnitKey
 
 _ROOM_WAIT_S = 1.0
 _DRAIN_LOOK_S = 0.2
+
+
+class OfferedLane(NamedTuple):
+    """A lane that may take `room` rows, and the unit that it is in."""
+
+    unit: DeviceUnit
+    lane: Lane
+    room: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Lanes of a model with room; `crowded` where one of its lanes has none.
+
+    `stamp` is that of the deploy record that the lanes fit.
+    """
+
+    lanes: Sequence[OfferedLane]
+    crowded: bool
+    stamp: Stamp
+
+
 _NOTHING = Offer((), crowded=True, stamp=Stamp())
 
 
@@ -40,56 +61,32 @@ class Outcome(Enum):
     STRANDED = "stranded"
 
 
-class Worker:
-    """Owns one identity and its units. `lock` guards what the units say it does.
+class Worker(SharedState):
+    """Owns one identity and its units.
 
     `units` is replaced and never changed: by the keeper alone, under the lock.
     """
 
     def __init__(self, context: WorkerContext, name: str) -> None:
-        self.name = name
-        self.context = context
+        super().__init__(context, name)
         self.units: list[DeviceUnit] = []
-        self.lock = threading.RLock()
-        self.changed = threading.Condition(self.lock)
-        self.stopping = threading.Event()
-        self._inside_told: dict[str, list[str]] = {}  # guarded by lock
-        self.taking = True  # only ever goes to False
         # Model → the record by which it is taken of; guarded by lock, replaced. `wants_records`
         # asks the keeper to read them at once.
-        self._in_force: Mapping[str, Deployment] = {}
+        self._records: Mapping[str, Deployment] = {}
         self.wants_records = threading.Event()
-        self.server_offset_ms = 0.0  # server time minus monotonic time
-        self.failure: BaseException | None = None
-        self.doubts = 0  # guarded by lock
-        # Versions of which entries were let go that are pending for us still; guarded by lock.
-        self.let_go: set[tuple[str, str]] = set()
-        self._leaving: list[DeviceUnit] = []  # the keeper's
+        self._inside_noted: dict[str, list[str]] = {}  # guarded by lock
+        self._retired: list[DeviceUnit] = []  # the keeper's; they may not have settled all
         self._batches = count(1)  # guarded by lock
         self._fresh_until_ms = 0.0  # guarded by lock; after it nothing new is started
-        self.heart = Heartbeat(self.connect("beat"), context, name, self.stopping, self._note_beat)
-        self._heart_thread = context.make_thread("heart", self.heart, self.fail)
-
-    def connect(self, purpose: str, timeout_s: float = COMMAND_TIMEOUT_S) -> Executor:
-        """A connection of this worker's for one thread."""
-        return self.context.broker.connect(f"{self.name}-{purpose}", timeout_s)
-
-    def now_ms(self) -> float:
-        """Monotonic time."""
-        return self.context.clock.monotonic_ms()
-
-    def fail(self, error: BaseException) -> None:
-        """A thread died of `error`; the keeper ends the worker and raises it."""
-        self.failure = error
-        self.stopping.set()
-        with self.lock:
-            self.changed.notify_all()
+        beats = self.connect("beat")
+        self.heartbeat = Heartbeat(beats, context, name, self.stopping, self._note_beat)
+        self._heartbeat_thread = context.make_thread("heartbeat", self.heartbeat, self.fail)
 
     def start(self) -> None:
-        """Start the heart; a device process starts when a version needs it."""
-        self._heart_thread.start()
+        """Start the heartbeat; a device process starts when a version needs it."""
+        self._heartbeat_thread.start()
 
-    # Heart.
+    # Heartbeat.
 
     def _note_beat(self, began_ms: float) -> None:
         with self.lock:
@@ -105,29 +102,32 @@ class Worker:
     def open_lane(self, model: str, record: VersionRecord, python: Path | None) -> Lane:
         """Load a version in the device process of its environment, whose interpreter is given.
 
-        Or in one of its own, see `Conduct.is_apart`.
+        Or in one of its own, see `LossHistory.needs_own_process`.
         """
         name, environment = f"{model}/{record.version}", record.environment
         with self.lock:
-            conduct = self.context.conduct
-            is_apart = conduct.is_apart(name, environment, self.now_ms())
-        key = self._own_key(environment, name) if is_apart else UnitKey(environment=environment)
-        if self.context.versions_apart:
+            needs_own = self.context.losses.needs_own_process(name, environment, self.now_ms())
+        if self.context.devices.versions_apart:
             key = UnitKey(environment=environment, version=name)
+        elif needs_own:
+            key = self._own_key(environment, name)
+        else:
+            key = UnitKey(environment=environment)
         return self._unit_for(key, python).open_lane(model, record)
 
     def _own_key(self, environment: str, name: str) -> UnitKey:
-        own = {unit.key.version for unit in self.units} - {"", CROWD, name}
+        own = {unit.key.version for unit in self.units} - {"", OVERFLOW, name}
         is_full = len(own) >= self.context.settings.device_processes
-        return UnitKey(environment=environment, version=CROWD if is_full else name)
+        return UnitKey(environment=environment, version=OVERFLOW if is_full else name)
 
-    def part(self, lane: Lane) -> Lane:
-        """Give a lane that is leaving a device process of its own; returns the one in its place."""
+    def move_lane(self, lane: Lane) -> Lane:
+        """Give a lane a device process of its own; returns the one in its place."""
         unit = self.unit_of(lane)
         assert unit is not None
         other = self._unit_for(self._own_key(lane.record.environment, lane.name), unit.python)
         with self.lock:
-            new = other.take_on(lane, unit.hand_on(lane))
+            new = other.open_lane(lane.model, lane.record)
+            other.core.move_lane_in(new, unit.core.move_lane_out(lane))
         self._retire_if_empty(unit)
         return new
 
@@ -135,7 +135,7 @@ class Worker:
         for unit in self.units:
             if unit.key == key:
                 return unit
-        unit = DeviceUnit(self, key, python, self._batches)
+        unit = DeviceUnit(self, key, python, self._batches, self.note_inside)
         with self.lock:
             unit.core.fresh_until_ms = self._fresh_until_ms
             self.units = [*self.units, unit]
@@ -144,7 +144,8 @@ class Worker:
 
     def unit_of(self, lane: Lane) -> DeviceUnit | None:
         """The unit that has a lane; None for one that was refused without a look at it."""
-        return next((u for u in self.units if u.core.lanes.get(lane.number) is lane), None)
+        with_lane = (unit for unit in self.units if unit.core.lanes.get(lane.number) is lane)
+        return next(with_lane, None)
 
     def adjust_lane(self, lane: Lane, record: VersionRecord) -> None:
         """Take over changed limits, here and in the device process."""
@@ -163,22 +164,16 @@ class Worker:
         if unit is None:
             return
         if unit.drop_lane(lane):
-            self._let_go(lane)
+            self.note_orphaned(lane)
         self._retire_if_empty(unit)
 
     def _retire_if_empty(self, unit: DeviceUnit) -> None:
         # The worker's own Python is kept warm for the next version.
         if not unit.core.lanes and unit.key != UnitKey():
             with self.lock:
-                self.units = [one for one in self.units if one is not unit]
-            self._leaving = [one for one in (*self._leaving, unit) if not one.is_closed]
+                self.units = [kept for kept in self.units if kept is not unit]
+            self._retired = [gone for gone in (*self._retired, unit) if not gone.is_closed]
             unit.retire()
-
-    def _let_go(self, lane: Lane) -> None:
-        """Entries of a lane that is gone are pending for us, and nobody holds them."""
-        with self.lock:
-            self.doubts += 1
-            self.let_go.add((lane.model, lane.version))
 
     def watch_limits(self) -> None:
         """Give up what is late, and end device processes that have overrun a limit."""
@@ -186,29 +181,23 @@ class Worker:
             for unit in self.units:
                 unit.watch_limits()
 
-    def act_on(self, deployments: Mapping[str, Deployment]) -> None:
+    def use_records(self, deployments: Mapping[str, Deployment]) -> None:
         """Take by these deploy records from now on; the lanes fit them."""
         with self.lock:
-            before, self._in_force = self._in_force, dict(deployments)
+            before, self._records = self._records, dict(deployments)
             if any(before.get(name) != record for name, record in deployments.items()):
                 self.changed.notify_all()
 
-    # The desk of the intake threads.
+    # Called by the threads that bring work.
 
     def reread(self, model: str, stamp: Stamp) -> None:
         """Take nothing of a model until the keeper has read its record, `stamp` no longer."""
         with self.lock:
-            known = self._in_force.get(model)
+            known = self._records.get(model)
             if known is not None and known.stamp == stamp:
-                self._in_force = {n: one for n, one in self._in_force.items() if n != model}
+                others = {name: of for name, of in self._records.items() if name != model}
+                self._records = others
         self.wants_records.set()
-
-    def make_intake(self, keys: ModelKeys, over: threading.Event) -> Intake:
-        """What takes entries of one model until told to stop; for a thread of its own."""
-        executor = self.connect("take", blocking_timeout_s(BELL_TIMEOUT_S))
-        pace = Pace(back_off=PROMPT)
-        loop = self.context.watchdog.watch(f"intake {keys.model}", BELL_TIMEOUT_S, pace)
-        return Intake(self, keys, executor, over, loop, self.context.faults)
 
     def offer(self, model: str, *, wait: bool) -> Offer:
         """Lanes of a model that may take, if need be waited for up to a second."""
@@ -220,54 +209,41 @@ class Worker:
             return offer
 
     def _find_room(self, model: str) -> Offer:
-        if not self.taking or self.now_ms() > self._fresh_until_ms:
+        record = self._record_to_take_by(model)
+        if record is None or not self.heartbeat.has_joined(model):
             return _NOTHING
-        record = self._in_force.get(model)
-        if record is None or record.intake == "hold" or not self.heart.has_joined(model):
-            return _NOTHING
-        ready = 0
-        lanes: list[tuple[Lane, int]] = []
-        for unit in self.units:
-            for lane in unit.core.lanes.values():
-                if lane.ready and lane.model == model:
-                    ready += 1
-                    room = unit.core.room(lane)
-                    if room > 0:
-                        lanes.append((lane, room))
-        return Offer(lanes, crowded=len(lanes) < ready, stamp=record.stamp)
+        lanes = [
+            OfferedLane(unit, lane, unit.core.room(lane))
+            for unit in self.units
+            for lane in unit.core.lanes.values()
+            if lane.ready and lane.model == model
+        ]
+        with_room = [offered for offered in lanes if offered.room > 0]
+        return Offer(with_room, crowded=len(with_room) < len(lanes), stamp=record.stamp)
 
-    def hold(self, lane: Lane, entries: Sequence[tuple[Placement, WorkEntry]]) -> None:
-        """Take entries over and start what can be started."""
+    def offer_for_lost(self, lane: Lane) -> OfferedLane | None:
+        """A lane if it may take over from lost workers now."""
         with self.lock:
             unit = self.unit_of(lane)
-            if unit is not None:
-                unit.hold(lane, entries)
-            elif entries:  # its version was dropped meanwhile
-                self._let_go(lane)
+            if unit is None or self._record_to_take_by(lane.model) is None:
+                return None
+            room = unit.core.room_for_lost(lane)
+        return OfferedLane(unit, lane, room) if room > 0 else None
 
-    def refuse(self, lane: Lane, refused: Sequence[tuple[Placed, ErrorBody]]) -> None:
-        """Take entries over that cannot be run, and answer them so."""
-        with self.lock:
-            unit = self.unit_of(lane)
-            if unit is not None:
-                unit.refuse(lane, refused)
-            elif refused:
-                self._let_go(lane)
+    def _record_to_take_by(self, model: str) -> Deployment | None:
+        """The record of a model of which entries may be taken now; the lock is held."""
+        record = self._records.get(model) if self.taking and self.is_fresh() else None
+        return None if record is None or record.intake == "hold" else record
 
-    def room_for_lost(self, lane: Lane) -> int:
-        """Rows that a lane may take over from lost workers now."""
-        with self.lock:
-            unit = self.unit_of(lane)
-            record = self._in_force.get(lane.model)
-            if unit is None or not self.taking or record is None or record.intake == "hold":
-                return 0
-            return unit.core.room_for_lost(lane) if self.now_ms() <= self._fresh_until_ms else 0
+    def is_fresh(self) -> bool:
+        """Whether our own beat went through of late."""
+        return self.now_ms() <= self._fresh_until_ms
 
-    def held_since(self, model: str, taken_before_ms: float) -> list[str]:
+    def not_begun(self, model: str, taken_before_ms: float) -> list[str]:
         """Requests of a model held for a while and not run yet, as members of `due`."""
         with self.lock:
-            units = self.units
-            return [one for unit in units for one in unit.core.not_begun(model, taken_before_ms)]
+            found = [unit.core.not_begun(model, taken_before_ms) for unit in self.units]
+        return [member for members in found for member in members]
 
     def drop_closed(self, model: str, closed: Collection[str]) -> None:
         """Give up what somebody else has ended: cancelled, expired, answered by another."""
@@ -275,54 +251,21 @@ class Worker:
             for unit in self.units:
                 unit.drop_closed(model, closed)
 
-    def hold_recovered(self, lane: Lane, entries: Sequence[RecoveredEntry]) -> None:
-        """Take over what a lost worker had taken."""
+    def note_inside(self, keys: ModelKeys) -> list[Command[int]]:
+        """The command that tells peers what is in the device processes; none where they know."""
         with self.lock:
-            unit = self.unit_of(lane)
-            if unit is not None:
-                unit.take_over(lane, entries)
-            elif entries:
-                self._let_go(lane)
-
-    def inside_note(self, keys: ModelKeys) -> list[Command[int]]:
-        """The command that tells peers what is in the device processes; none where that is told."""
-        with self.lock:
-            members = [one for unit in self.units for one in unit.core.inside(keys.model)]
-            if self._inside_told.get(keys.model, []) == members:
+            inside = [held for unit in self.units for held in unit.core.requests.inside()]
+            members = [held.member for held in inside if held.lane.model == keys.model]
+            if self._inside_noted.get(keys.model, []) == members:
                 return []
-            self._inside_told[keys.model] = members
-        return [fleet.note_inside(keys, self.name, members)]
+            self._inside_noted[keys.model] = members
+        return [membership.note_inside(keys, self.name, members)]
 
-    def is_held(self, stream: str, entry_id: bytes) -> bool:
+    def has_entry(self, stream: str, entry_id: bytes) -> bool:
         """Whether an entry is in our hands, or being settled."""
         with self.lock:
-            units = (*self.units, *self._leaving)
-            return any(unit.core.has_entry(stream, entry_id) for unit in units)
-
-    def server_now_ms(self) -> float:
-        """The server's clock, as far as known."""
-        return self.now_ms() + self.server_offset_ms
-
-    def report_unreadable(self, what: str) -> None:
-        """Tell of an entry that was not written by a router."""
-        self.context.events.emit("worker.unreadable_entry", worker=self.name, reason=what)
-
-    def report_fenced(self) -> None:
-        """A take was refused: the heart finds out at once what it means."""
-        self.heart.beat_soon()
-
-    def doubt(self) -> None:
-        """An answer was lost that may have handed entries to us: intake is to look."""
-        with self.lock:
-            self.doubts += 1
-
-    def is_fresh(self) -> bool:
-        """Whether our own beat went through of late."""
-        return self.now_ms() <= self._fresh_until_ms
-
-    def report_outage(self, error: ServerError) -> None:
-        """The server gave no answer, or an error."""
-        self.context.outage.begins(error)
+            units = (*self.units, *self._retired)
+            return any(unit.core.requests.has_entry(stream, entry_id) for unit in units)
 
     # The end.
 
@@ -336,9 +279,9 @@ class Worker:
         """Finish what is held, at the latest at `stop_at_ms`."""
         self.context.faults.reach("worker.while_draining")
         with self.lock:
-            while self._is_busy() and self.failure is None:
+            while any(unit.busy for unit in (*self.units, *self._retired)) and not self.failure:
                 left_s = (stop_at_ms - self.now_ms()) / 1000
-                if self.heart.fenced.is_set():
+                if self.heartbeat.fenced.is_set():
                     return
                 if left_s <= 0:
                     for unit in self.units:
@@ -346,22 +289,19 @@ class Worker:
                     return
                 self.changed.wait(min(left_s, _DRAIN_LOOK_S))
 
-    def _is_busy(self) -> bool:
-        return any(unit.busy for unit in (*self.units, *self._leaving))
-
     def stop(self) -> None:
         """End all threads and device processes; leave what can be left."""
         self.stopping.set()
-        self.heart.beat_soon()
+        self.heartbeat.beat_soon()
         with self.lock:
             self.changed.notify_all()
             for unit in self.units:
                 unit.wake()
-        self._heart_thread.join(JOIN_S)
-        for unit in (*self.units, *self._leaving):
+        self._heartbeat_thread.join(JOIN_S)
+        for unit in (*self.units, *self._retired):
             unit.join()
         try:
-            self.heart.leave_all()
+            self.heartbeat.leave_all()
         except ServerError as error:
             self.context.outage.begins(error)
 

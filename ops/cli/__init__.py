@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from ...wire.errors import BatchfleetError
-from ._shared.failures import Failure, escape_message, of_machine
+from ._shared.failures import CommandError, escape_message, of_machine
 from ._shared.streams import safe_streams
 
 COMMANDS = {
@@ -111,11 +111,11 @@ class FleetGroup(click.Group):
         except BatchfleetError as error:
             if ctx.params["debug"]:
                 raise
-            raise Failure(error) from error
+            raise CommandError(error) from error
         except OSError as error:  # no room, no right, no such folder: what the machine refuses
             if ctx.params["debug"] or error.errno == errno.EPIPE:  # click ends quietly then
                 raise
-            raise Failure(of_machine(error)) from error
+            raise CommandError(of_machine(error)) from error
 
 
 @click.group(cls=FleetGroup, context_settings={"help_option_names": ["-h", "--help"]})

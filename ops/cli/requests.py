@@ -6,11 +6,10 @@ from typing import Any
 import click
 
 from ...broker import fleet
-from ...router.view import ModelView
 from ...wire.errors import ErrorKind, RequestError
 from ...wire.names import require_name
 from ...wire.states import State
-from ..deployment import Operator, require_deployment
+from ..deployment import require_deployment
 from ..open_requests import Cancelled, OpenRequest, Place, cancel, open_requests
 from ..request_view import RequestView, view_request
 from ._shared.answers import reply_json
@@ -71,67 +70,53 @@ def list_requests(
     deleted by somebody; such a request is answered at its deadline).
     """
     with connected(loaded.settings) as operator:
-        view = model_view(operator, model)
-        found = _chosen(open_requests(operator.executor, view.keys, view.deployment), tenant)
+        keys = operator.keys(model)
+        deployment = require_deployment(model, operator.deploy_hash(model))
+        found = _chosen(open_requests(operator.executor, keys, deployment), tenant)
         now_ms = operator.executor.run(fleet.server_time())
-    found = [one for one in found if place in (None, one.place.value)]
+    found = [request for request in found if place in (None, request.place.value)]
     more = max(0, len(found) - limit)
     if as_json:
-        print_json({"requests": [one.to_json() for one in found[:limit]], "more": more})
+        print_json({"requests": [request.to_json() for request in found[:limit]], "more": more})
         return
     _print_list(found[:limit], now_ms)
     say(f"{len(found)} open requests" + (f", {more} not shown" if more else ""))
 
 
-def model_view(operator: Operator, model: str) -> ModelView:
-    """A deployed model as far as its requests are concerned.
-
-    Raises:
-        CallerError: `unknown_model`.
-    """
-    record = operator.deploy_hash(model)
-    return ModelView(
-        keys=operator.keys(model),
-        record=record,
-        deployment=require_deployment(model, record),
-        tenants=(),
-        served=frozenset(),
-    )
-
-
 def _chosen(found: Sequence[OpenRequest], tenant: str | None) -> list[OpenRequest]:
-    return [one for one in found if tenant in (None, one.tenant)]
+    return [request for request in found if tenant in (None, request.tenant)]
 
 
 def _print_list(found: Sequence[OpenRequest], now_ms: float) -> None:
-    table = make_table(
-        None, "id", "tenant", "version", "where", ">age s", ">due in s", ">attempt", ">retries left"
-    )
-    for one in found:
-        age = "" if one.since_ms is None else f"{(now_ms - one.since_ms) / 1000:.1f}"
-        due = f"{(one.deadline_ms - now_ms) / 1000:.1f}"
+    texts, numbers = ("id", "tenant", "version", "where"), (">age s", ">due in s", ">attempt")
+    table = make_table(None, *texts, *numbers, ">attempts left")
+    for request in found:
+        since_ms = request.since_ms
+        age = "" if since_ms is None else f"{(now_ms - since_ms) / 1000:.1f}"
+        due = f"{(request.deadline_ms - now_ms) / 1000:.1f}"
         table.add_row(
-            one.id,
-            one.tenant,
-            one.version,
-            where(one),
+            request.id,
+            request.tenant,
+            request.version,
+            where(request),
             age,
             due,
-            str(one.attempt),
-            str(one.retries),
+            str(request.attempt),
+            str(request.retries_left),
         )
     if found:
         print_table(table)
 
 
-def where(one: OpenRequest) -> str:
+def where(request: OpenRequest) -> str:
     """Where an open request lies, in words."""
-    if one.place is Place.WAITING:
-        return f"waiting in {one.queue}"
-    if one.place is Place.TAKEN:
-        return f"taken by {one.worker}"
-    if one.place is Place.PARKED:
-        return "parked" if one.until_ms is None else f"parked until {moment(one.until_ms)}"
+    if request.place is Place.WAITING:
+        return f"waiting in {request.queue}"
+    if request.place is Place.TAKEN:
+        return f"taken by {request.worker}"
+    if request.place is Place.PARKED:
+        until_ms = request.until_ms
+        return "parked" if until_ms is None else f"parked until {moment(until_ms)}"
     return "nowhere"
 
 
@@ -181,7 +166,7 @@ def _view_lines(view: RequestView) -> list[str]:
     ]
     if view.open is not None:
         lines.append(f"where     {where(view.open)}")
-        lines.append(f"attempt   {view.open.attempt}, {view.open.retries} retries left")
+        lines.append(f"attempt   {view.open.attempt}, {view.open.retries_left} left")
     if view.deadline_ms is not None:
         lines.append(f"deadline  {moment(view.deadline_ms)}")
     if view.reply is not None:
@@ -210,30 +195,32 @@ def cancel_requests(loaded: Loaded, *, model: str, ids: tuple[str, ...], as_json
     tenant = loaded.settings.tenant
     named = [(tenant, require_name("id", id)) for id in dict.fromkeys(ids)]  # noqa: A001 - as above
     with changing(loaded.settings) as operator:
-        outcomes = cancel(operator.executor, model_view(operator, model), named)
+        deployment = require_deployment(model, operator.deploy_hash(model))
+        outcomes = cancel(operator.executor, operator.keys(model), deployment, named)
     if as_json:
-        print_json([_cancelled_json(one) for one in outcomes])
+        print_json([_cancelled_json(outcome) for outcome in outcomes])
     else:
-        for one in outcomes:
-            say(f"{one.id}  {fate(one)}")
-    if not any(one.was_open for one in outcomes):
+        for outcome in outcomes:
+            say(f"{outcome.id}  {outcome_text(outcome)}")
+    if not any(outcome.was_open for outcome in outcomes):
         click.get_current_context().exit(1)
 
 
-def _cancelled_json(one: Cancelled) -> dict[str, Any]:
+def _cancelled_json(outcome: Cancelled) -> dict[str, Any]:
     return {
-        "tenant": one.tenant,
-        "id": one.id,
-        "cancelled": one.was_open,
-        "state": one.state.value,
+        "tenant": outcome.tenant,
+        "id": outcome.id,
+        "cancelled": outcome.was_open,
+        "state": outcome.state.value,
     }
 
 
-def fate(one: Cancelled) -> str:
-    """The outcome of a cancel, in words."""
-    if one.was_open:
+def outcome_text(outcome: Cancelled) -> str:
+    """What became of a request that was to be cancelled, in words."""
+    if outcome.was_open:
         return "cancelled"
-    return "unknown" if one.state is State.UNKNOWN else f"already ended: {one.state.value}"
+    state = outcome.state
+    return "unknown" if state is State.UNKNOWN else f"already ended: {state.value}"
 
 
 @requests.command("purge", short_help="Cancel all open requests of a model.")
@@ -262,17 +249,18 @@ def purge(
     `batchfleet pause MODEL --refuse` first if no new ones shall be accepted.
     """
     with changing(loaded.settings) as operator:
-        view = model_view(operator, model)
-        found = _chosen(open_requests(operator.executor, view.keys, view.deployment), tenant)
+        keys = operator.keys(model)
+        deployment = require_deployment(model, operator.deploy_hash(model))
+        found = _chosen(open_requests(operator.executor, keys, deployment), tenant)
         latest_ms = operator.executor.run(fleet.server_time()) - 1000 * (older_than or 0)
         if older_than is not None:
-            found = [one for one in found if (one.since_ms or latest_ms) < latest_ms]
+            found = [request for request in found if (request.since_ms or latest_ms) < latest_ms]
         if found:
             ask_first(f"cancel {len(found)} open requests of {model}?", yes=yes)
-        named = [(one.tenant, one.id) for one in found]
+        named = [(request.tenant, request.id) for request in found]
         with counting_bar("cancelling", len(named)) as advance:
-            outcomes = cancel(operator.executor, view, named, advance)
-    cancelled = sum(one.was_open for one in outcomes)
+            outcomes = cancel(operator.executor, keys, deployment, named, advance)
+    cancelled = sum(outcome.was_open for outcome in outcomes)
     if as_json:
         print_json({"model": model, "cancelled": cancelled, "ended": len(named) - cancelled})
     else:

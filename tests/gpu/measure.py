@@ -15,8 +15,8 @@ import torch
 from encoders import open_store, publish_encoders
 
 from batchfleet.consumer.device.inputs import RequestInputs
-from batchfleet.consumer.device.loaded_models import OpenRequest, take_all
-from batchfleet.consumer.device.loading import OpeningOptions, load_lane
+from batchfleet.consumer.device.loaded_models import PreparedRequest, take_all
+from batchfleet.consumer.device.loading import OpeningOptions, load_version
 from batchfleet.consumer.device.opening import store_opener
 from batchfleet.consumer.device.preparing import prepare_inputs
 from batchfleet.consumer.device.running import batch_of, outputs_of
@@ -58,7 +58,7 @@ class Encoder:
     def predict(self, values, lengths):
         """Vectors of one batch; the device is done with it when this returns."""
         count = len(values)
-        request = OpenRequest(
+        request = PreparedRequest(
             number=0,
             lane=self.lane.number,
             accept="",
@@ -87,7 +87,9 @@ def load(store, manifest, device):
     message = Load(
         1, manifest.model, manifest.version, store.root, device, 4, manifest.record().to_wire()
     )
-    lane, ready = load_lane(message, store_opener(OpeningOptions()), _CLOCK, structlog.get_logger())
+    lane, ready = load_version(
+        message, store_opener(OpeningOptions()), _CLOCK, structlog.get_logger()
+    )
     return Encoder(lane=lane, lineage=ready.lineage)
 
 

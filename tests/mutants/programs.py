@@ -4,7 +4,7 @@ from tests.mutants.mutant import Mutant
 
 CORE = "tests/unit/consumer/test_core.py"
 LIVENESS = "tests/unit/wire/test_liveness.py"
-HEART = "tests/unit/consumer/test_heart.py"
+HEART = "tests/unit/consumer/test_heartbeat.py"
 COST = "tests/unit/consumer/test_cost.py"
 VIEW = "tests/unit/router/test_view.py"
 PUMP = "tests/unit/router/test_pump.py"
@@ -83,9 +83,9 @@ PROGRAM_MUTANTS = [
     Mutant(
         name="an entry that was passed over stays",
         breaks="an entry that makes a router fail is answered once, and ended",
-        path="router/pump.py",
+        path="router/admitter.py",
         before="            return self._handle_apart(tenant, entries[done:], error)\n",
-        after="            self._desk.failed(error)\n",
+        after="            self._shared.report_failed(self._keys.model, error)\n",
         tests=(f"{APART}::test_an_entry_that_makes_the_router_fail_is_answered_and_passed_over",),
     ),
     Mutant(
@@ -100,7 +100,7 @@ PROGRAM_MUTANTS = [
         name="suspects do not run alone",
         breaks="only the culprit of a crash fails",
         path="consumer/batching/core.py",
-        before="lane.weigh(held)\n                self.suspects.accuse(held)\n",
+        before="lane.weigh(held)\n                self.suspects.add_alone(held)\n",
         after="lane.weigh(held)\n"
         "                held.phase = Phase.WAITING\n"
         "                held.lane.waiting.append(held)\n",
@@ -146,15 +146,15 @@ PROGRAM_MUTANTS = [
         name="what is left for lack of a record is forgotten",
         breaks="an entry that met no record waits for it",
         path="router/pump.py",
-        before="        if not end(self._tenant_of[stream], entries):\n",
-        after="        if end(self._tenant_of[stream], entries) is None:\n",
+        before="        if not handle(self._tenant_of[stream], entries):\n",
+        after="        if handle(self._tenant_of[stream], entries) is None:\n",
         tests=(f"{PUMP}::test_entries_of_a_model_whose_record_is_gone_wait_for_it",),
     ),
     Mutant(
         name="an old record is no reason to read it again",
         breaks="a worker takes nothing before its keeper has read the record again",
         path="consumer/worker/intake.py",
-        before="            self._desk.reread(self._keys.model, offer.stamp)\n",
+        before="            self._worker.reread(self._keys.model, offer.stamp)\n",
         after="",
         tests=(f"{INTAKE}::test_by_an_old_record_nothing_is_taken_before_it_was_read_again",),
     ),
@@ -162,7 +162,7 @@ PROGRAM_MUTANTS = [
         name="suspects run beside others",
         breaks="a suspect has nothing beside it in the device process",
         path="consumer/batching/core.py",
-        before="        if not self.suspects.is_inside and not self.count_inside():\n",
+        before="        if not self.suspects.is_inside and not self.requests.inside():\n",
         after="        if not self.suspects.is_inside:\n",
         tests=(f"{CORE}::test_a_recovered_suspect_waits_until_the_device_process_is_empty",),
     ),
@@ -188,10 +188,10 @@ PROGRAM_MUTANTS = [
         name="a lost answer of take is not looked for",
         breaks="what was handed out is run",
         path="consumer/worker/intake.py",
-        before="            desk.doubt()\n",
+        before="            worker.note_lost_answer()\n",
         after="",
         tests=(
-            "tests/unit/consumer/test_intake_doubts.py::"
+            "tests/unit/consumer/test_intake_losses.py::"
             "test_what_a_lost_answer_handed_out_is_held_once",
         ),
     ),
@@ -250,7 +250,7 @@ PROGRAM_MUTANTS = [
         name="the first half waits in the model's own buffer",
         breaks="what a model gives is copied before it runs again",
         path="consumer/device/running.py",
-        before="[keep_output(lane, output) for output in _run_in_halves(",
+        before="[keep_output(loaded, output) for output in _run_in_halves(",
         after="[output for output in _run_in_halves(",
         tests=(f"{NEIGHBOURS}::test_halves_may_be_given_in_one_buffer",),
     ),

@@ -5,7 +5,7 @@ from random import Random
 from batchfleet.broker import requests
 from batchfleet.broker.commands import as_is, plain
 from batchfleet.consumer.program import Keeper
-from batchfleet.consumer.worker.context import WorkerContext
+from batchfleet.consumer.worker.context import Devices, WorkerContext
 from batchfleet.consumer.worker.worker import Worker
 from batchfleet.router.program import RouterProgram
 from batchfleet.service.events import Events
@@ -90,15 +90,14 @@ class RouterActor(Program):
         self._program = RouterProgram(
             options.settings, self.events, self.clock, self.broker, self.make_thread
         )
-        self._program._name = name
-        self._program._watchdog.chance = Random(name)
-        self._executor = self.broker.connect("keeper")
+        self._program.shared.name = name
+        self._program.shared.watchdog.chance = Random(name)
 
     def step(self):
         if not self.stop.is_set():
-            self._program.tick(self._executor, self.stop, lambda _: None)
+            self._program.tick(self.stop, lambda _: None)
             return _TICK_S
-        self._program.stop_pumps()
+        self._program.pumps.stop()
         self.world.tell(self.name, "stopped")
         self.is_alive = False
         return None
@@ -143,7 +142,9 @@ class ConsumerActor(Program):
             clock=self.clock,
             watchdog=self._watchdog,
             broker=self.broker,
-            open_link=lambda _: SimulatedDevice(self.world, self, self._witness, self.options),
+            devices=Devices(
+                open_link=lambda _: SimulatedDevice(self.world, self, self._witness, self.options)
+            ),
             make_thread=self.make_thread,
         )
         worker = Worker(context, self.worker_name)
@@ -153,10 +154,10 @@ class ConsumerActor(Program):
         self._keeper.start()
 
     def _beat_at_once_if_asked(self):
-        heart = self._worker.heart
-        if heart._again.is_set():
-            heart._again.clear()
-            self._worker._heart_thread.wake()
+        heartbeat = self._worker.heartbeat
+        if heartbeat._again.is_set():
+            heartbeat._again.clear()
+            self._worker._heartbeat_thread.wake()
 
     def kill(self):
         super().kill()

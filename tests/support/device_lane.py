@@ -4,7 +4,12 @@ import structlog
 
 from batchfleet.consumer.device.faults import FaultLog
 from batchfleet.consumer.device.inputs import RequestInputs
-from batchfleet.consumer.device.loaded_models import NOT_TAKEN, LoadedModel, OpenRequest, take_all
+from batchfleet.consumer.device.loaded_models import (
+    NOT_TAKEN,
+    LoadedModel,
+    PreparedRequest,
+    take_all,
+)
 from batchfleet.consumer.device.preparing import prepare_inputs
 from batchfleet.consumer.device.running import batch_of, run_batch
 from batchfleet.service.clock import ManualClock
@@ -52,4 +57,4 @@ def open_request(number, values, *, lane=1, **fields):
         "outputs": [NOT_TAKEN] * rows,
         "missing": rows,
     }
-    return OpenRequest(number=number, lane=lane, values=list(values), **(usual | fields))
+    return PreparedRequest(number=number, lane=lane, values=list(values), **(usual | fields))

@@ -48,10 +48,6 @@ SERVER_SEARCHES = frozenset(
 
 # (file, finding) → reason. An entry that excuses nothing fails as well.
 ALLOWED = {
-    (
-        "consumer/batching/core.py",
-        "long file",
-    ): "one state machine: its halves would share all their state",
     ("broker/embedded.py", "os.environ"): "BATCHFLEET_REDIS_SERVER is a tool's, not a setting",
     ("consumer/link/link.py", "os.environ"): "hands what is harmless to the process it starts",
     ("models/runtimes/faults.py", "time.sleep"): "stands for time that a model takes",

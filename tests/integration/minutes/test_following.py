@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.fleet import check_all_ok, draft_of, running_fleet, until
 
-from batchfleet.broker import announcing
+from batchfleet.broker import routers
 from batchfleet.service.lifecycle import guarded_thread
 from batchfleet.wire.keys import router_key
 
@@ -130,8 +130,8 @@ def test_all_programs_have_let_go_of_a_model_that_was_undeployed(served, cli):
     assert (told["followed"], {one["epoch"] for one in told["programs"]}) == (True, {None})
     assert served.server.xadd(keys.ingress("default"), {"id": "a"}, nomkstream=True) is None
     assert not served.server.exists(keys.worker(worker), keys.workers)
-    routers = served.executor.run(announcing.router_names(served.namespace))
-    seen = [served.executor.run(announcing.router_stamps(served.namespace, one)) for one in routers]
+    found = served.executor.run(routers.names(served.namespace))
+    seen = [served.executor.run(routers.stamps(served.namespace, name)) for name in found]
     assert seen == [{}, {}]
 
 
@@ -267,4 +267,4 @@ def test_a_router_is_seen_until_it_stops_or_is_killed(served, cli):
     assert len(shown(cli, "status")["routers"]) == 1, "gone at once"
     second.kill()
     until(lambda: not shown(cli, "status")["routers"], "gone after three refreshes")
-    assert served.executor.run(announcing.router_names(served.namespace)) == []
+    assert served.executor.run(routers.names(served.namespace)) == []

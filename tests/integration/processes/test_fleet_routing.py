@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from support.fleet import draft_of, limits, until
 
-from batchfleet.broker import requests
+from batchfleet.broker import ingress
 from batchfleet.ops import deployment
 
 MODEL = "m"
@@ -48,7 +48,7 @@ def test_what_a_killed_router_had_read_is_answered_by_the_next_one(fleet):
     assert router.kill() == -signal.SIGKILL
     ids += fleet.submit_all(MODEL, [{"text": f"more {at}"} for at in range(20)])
     # Whatever the router was doing: some entries lie with a router that never comes back.
-    fleet.executor.run(requests.read_ingress([stream], "r-gone", 10, 0))
+    fleet.executor.run(ingress.read([stream], "r-gone", 10, 0))
     fleet.start_all("router")
     check_all_answered_once(fleet, ids)
     assert fleet.runs(MODEL) == len(ids)

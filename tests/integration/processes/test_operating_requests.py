@@ -6,9 +6,9 @@ from time import monotonic
 import pytest
 from support.fleet import check_all_ok, draft_of, limits, shared_fleet, until
 
-from batchfleet.broker import fleet as commands
+from batchfleet.broker import ingress
 from batchfleet.ops import dead_letters, deployment, open_requests
-from batchfleet.ops.cli.requests import model_view
+from batchfleet.ops.deployment import require_deployment
 from batchfleet.wire.reply import decode_reply
 
 MODEL = "m"
@@ -58,10 +58,14 @@ def take_back(fleet, model, request_id):
     fleet.server.xadd(stream, {"id": request_id, "cancel": 1}, nomkstream=True)
 
 
+def record_of(fleet, model):
+    return require_deployment(model, fleet.operator.deploy_hash(model))
+
+
 def cancel(fleet, model, *ids):
     """What an operator does."""
-    view = model_view(fleet.operator, model)
-    return open_requests.cancel(fleet.executor, view, [("default", one) for one in ids])
+    named = [("default", one) for one in ids]
+    return open_requests.cancel(fleet.executor, fleet.keys(model), record_of(fleet, model), named)
 
 
 def is_open(fleet, model, request_id):
@@ -69,8 +73,8 @@ def is_open(fleet, model, request_id):
 
 
 def listed(fleet, model):
-    view = model_view(fleet.operator, model)
-    found = open_requests.open_requests(fleet.executor, view.keys, view.deployment)
+    record = record_of(fleet, model)
+    found = open_requests.open_requests(fleet.executor, fleet.keys(model), record)
     return {one.id: one for one in found}
 
 
@@ -303,7 +307,7 @@ def test_a_router_that_is_gone_is_forgotten_by_another(fleet, model):
 
     def forgotten():
         # One that reads comes by once a second.
-        fleet.executor.run(commands.prune_routers(keys, "default", 2500))
+        fleet.executor.run(ingress.prune_readers(keys, "default", 2500))
         known = fleet.server.xinfo_consumers(keys.ingress("default"), "router")
         return b"gone" not in {one["name"] for one in known} and known
 

@@ -10,7 +10,7 @@ import shlex
 import pytest
 import redis
 from click.testing import CliRunner
-from support.fleet import Fleet, draft_of
+from support.fleet import Fleet, draft_of, until
 from support.rights import rights_in
 from support.server import KINDS, program_or_skip, url_as
 
@@ -155,6 +155,14 @@ def test_an_operators_commands_work(fleet, guarded, restored_logs):
         on_store = store if words[0] in ("deploy", "undeploy") and words[1] != "set" else ()
         accepted = 1 if words[:2] == ["requests", "show"] else 0  # there is no such request
         assert "NOPERM" not in run(url, *words, *on_store, exit_code=accepted)
+
+
+def test_an_operator_may_end_a_request_that_is_open(fleet, guarded, restored_logs):
+    with Client(guarded.url_of("tenant"), namespace="bf", tenant="default") as client:
+        handle = client.submit("echo", "hello", delay_ms=600_000)
+        until(lambda: client.status(handle) is State.ACCEPTED, "it is accepted")
+        run(guarded.url_of("operator"), "requests", "cancel", "echo", handle.id)
+        assert client.status(handle) is State.CANCELLED
 
 
 @pytest.mark.parametrize("rules", [

@@ -10,7 +10,7 @@ import pytest
 import redis
 from click.testing import CliRunner
 
-from batchfleet.broker import fleet
+from batchfleet.broker import fleet, membership
 from batchfleet.broker.blocking import BlockingExecutor
 from batchfleet.ops.cli import COMMANDS, main
 from batchfleet.wire.keys import ModelKeys
@@ -284,7 +284,7 @@ def test_status_of_an_empty_fleet_says_how_to_start(cli, namespace):
 def test_status_shows_versions_workers_and_refusals(cli, deployed_echo, executor, namespace):
     keys = ModelKeys(namespace, "echo")
     lanes = json.dumps({"1": {"state": "refused", "reason": "it needs cuda"}})
-    assert executor.run(fleet.join(keys, "w-1", 60_000, {"lanes": lanes, "room": "64"}))
+    assert executor.run(membership.join(keys, "w-1", 60_000, {"lanes": lanes, "room": "64"}))
     (model,) = json.loads(cli("status", "--json").stdout)["models"]
     assert (model["model"], model["intake"], model["open_requests"]) == ("echo", "open", 0)
     assert model["versions"][0]["ready_workers"] == 0

@@ -66,7 +66,7 @@ def test_open_requests_are_listed_where_they_lie(cli, wire):
         "lost": "nowhere",
         "parked": "parked",
     }
-    assert (listed["taken"]["worker"], listed["taken"]["retries"]) == ("w1", 2)
+    assert (listed["taken"]["worker"], listed["taken"]["retries_left"]) == ("w1", 2)
     assert (listed["waiting"]["queue"], listed["waiting"]["version"]) == ("normal:32", "1")
     assert listed["parked"]["until_ms"] > wire.now_ms() + HOUR_MS - 60_000
     text = cli("requests", "list", "m").stdout
@@ -74,6 +74,15 @@ def test_open_requests_are_listed_where_they_lie(cli, wire):
     assert "taken by w1" in text
     assert "parked until" in text
     assert "4 open requests" in text
+
+
+def test_what_a_foreign_hand_opened_or_parked_is_not_listed(cli, wire):
+    wire.open("a")
+    wire.ask("ZADD", wire.keys.due, HOUR_MS, "nobody", HOUR_MS, f"{TENANT}:b")
+    fields = ("id", "b", "tenant", TENANT, "inputs", "x", "deadline", HOUR_MS)
+    wire.ask("XADD", wire.keys.parked, "*", *fields, "queue", "elsewhere")
+    told = shown(cli, "requests", "list", "m")
+    assert {one["id"]: one["place"] for one in told["requests"]} == {"a": "waiting", "b": "nowhere"}
 
 
 def test_a_list_is_cut_and_says_so(cli, wire):
@@ -104,10 +113,10 @@ def test_an_open_request_is_shown_with_its_place_and_counts(cli, wire):
     wire.retry(work)
     view = shown(cli, "requests", "show", "m", "a")
     assert (view["state"], view["open"]["place"]) == ("accepted", "parked")
-    assert (view["open"]["attempt"], view["open"]["retries"]) == (2, 1)
+    assert (view["open"]["attempt"], view["open"]["retries_left"]) == (2, 1)
     text = cli("requests", "show", "m", "a").stdout
     assert "parked until" in text
-    assert "attempt   2, 1 retries left" in text
+    assert "attempt   2, 1 left" in text
 
 
 # requests cancel, purge

@@ -9,7 +9,8 @@ from support.stub_fleet import deploy_model
 from batchfleet.broker import fleet, requests
 from batchfleet.broker.commands import as_is, plain
 from batchfleet.broker.errors import DeniedError, RefusedError, UnreachableError
-from batchfleet.broker.looping import LoopingExecutor, Subscription, pack
+from batchfleet.broker.looping import LoopingExecutor, Subscription
+from batchfleet.broker.packing import pack
 
 PATIENCE_S = 20.0
 

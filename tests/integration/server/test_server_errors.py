@@ -13,7 +13,7 @@ from support.broker_wire import cluster_node
 from support.fleet import until
 from support.server import KINDS, private_server, url_as
 
-from batchfleet.broker import fleet, requests
+from batchfleet.broker import ingress, membership, requests
 from batchfleet.broker.blocking import BlockingExecutor
 from batchfleet.broker.commands import as_is, plain
 from batchfleet.broker.embedded import free_port
@@ -86,7 +86,7 @@ def test_a_full_disk(bench):
         lambda: bench.admin.info("persistence")["rdb_last_bgsave_status"] == "err", "it has failed"
     )
     assert bench.refusal_of(WRITE).code == "MISCONF"
-    assert bench.refusal_of(fleet.beat(KEYS, "w", 1000, {})).code == "MISCONF"
+    assert bench.refusal_of(membership.beat(KEYS, "w", 1000, {})).code == "MISCONF"
     assert bench.executor.run(READ) == 0
     bench.configure(stop_writes_on_bgsave_error="no")
     bench.executor.run(WRITE)
@@ -98,7 +98,7 @@ def test_a_full_disk(bench):
 def test_a_server_without_the_replicas_that_it_wants(bench):
     bench.configure(min_replicas_to_write="1")
     assert bench.refusal_of(WRITE).code == "NOREPLICAS"
-    assert bench.refusal_of(fleet.beat(KEYS, "w", 1000, {})).code == "NOREPLICAS"
+    assert bench.refusal_of(membership.beat(KEYS, "w", 1000, {})).code == "NOREPLICAS"
     assert bench.executor.run(READ) == 0
 
 
@@ -128,7 +128,7 @@ def _blocked(admin):
 
 
 def test_a_group_that_is_gone_and_a_key_of_a_foreign_kind(bench):
-    read = requests.read_ingress([KEYS.ingress("t")], "r", 1, 0)
+    read = ingress.read([KEYS.ingress("t")], "r", 1, 0)
     assert bench.refusal_of(read).code == "NOGROUP"
     bench.admin.set(KEYS.ingress("t"), "x")
     assert bench.refusal_of(read).code == "WRONGTYPE"
@@ -142,12 +142,12 @@ def test_a_transaction_that_was_spoilt(bench):
 
 def test_an_emptied_script_cache_is_no_error(bench):
     bench.admin.hset(KEYS.deploy, "stable", "1")  # a worker joins what is deployed
-    bench.executor.run(fleet.lost(KEYS))
+    bench.executor.run(membership.lost(KEYS))
     for _ in range(2):
         bench.admin.script_flush()
-        bench.executor.run(fleet.join(KEYS, "w", 1000, {}))
+        bench.executor.run(membership.join(KEYS, "w", 1000, {}))
         bench.admin.script_flush()
-        assert bench.executor.run_all([READ, fleet.beat(KEYS, "w", 1000, {}), READ])[1] > 1
+        assert bench.executor.run_all([READ, membership.beat(KEYS, "w", 1000, {}), READ])[1] > 1
 
 
 def test_a_script_that_runs_too_long(bench):
@@ -189,7 +189,7 @@ def test_who_is_not_let_in(bench):
     with BlockingExecutor(url_as(bench.url, "half", "x"), "other") as executor:
         executor.run(WRITE)
         with pytest.raises(RefusedError) as caught:
-            executor.run(fleet.join(KEYS, "w", 1000, {}))
+            executor.run(membership.join(KEYS, "w", 1000, {}))
     # Servers give no code of its own to what a script may not do: it is told, and tried again.
     assert (caught.value.code, caught.value.remedy) == ("ERR", Remedy.REPORT)
 

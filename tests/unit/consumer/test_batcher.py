@@ -2,7 +2,7 @@
 
 from batchfleet.consumer.batching.batcher import (
     ArrivalRate,
-    Company,
+    Arrivals,
     WaitingRow,
     choose_batch,
     linger_ms,
@@ -99,7 +99,7 @@ def test_estimated_time_bounds_a_batch():
 def test_an_idle_device_waits_only_where_company_is_expected():
     curve = CostCurve.from_points([(1, 10, 10.0), (8, 10, 12.0)])
     waiting = [row(1, 10, rank_ms=100)]
-    lone, busy = Company(0, ArrivalRate(0.001, 100)), Company(0, ArrivalRate(1.0, 100))
+    lone, busy = Arrivals(0, ArrivalRate(0.001, 100)), Arrivals(0, ArrivalRate(1.0, 100))
     assert linger_ms(waiting, 100, LIMITS, curve, lone) == 0
     assert linger_ms(waiting, 100, LIMITS, curve, busy) == LIMITS.max_batch_delay_ms
     assert linger_ms(waiting, 100 + LIMITS.max_batch_delay_ms, LIMITS, curve, busy) == 0
@@ -108,7 +108,7 @@ def test_an_idle_device_waits_only_where_company_is_expected():
 
 def test_an_idle_device_waits_for_requests_that_are_being_prepared():
     curve = CostCurve.from_points([(1, 10, 10.0), (8, 10, 12.0)])
-    coming = Company(5, ArrivalRate())
+    coming = Arrivals(5, ArrivalRate())
     assert linger_ms([row(1, 10, rank_ms=100)], 101, LIMITS, curve, coming) == 4.0
     assert linger_ms([row(1, 10, rank_ms=100)], 106, LIMITS, curve, coming) == 0.0
 

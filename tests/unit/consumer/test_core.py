@@ -3,7 +3,7 @@
 import pytest
 from support.core_bench import PLACE, POISON, Bench, answered, entry, prepared_item
 
-from batchfleet.consumer.batching.state import Placement, RecoveredEntry
+from batchfleet.consumer.batching.state import Placement, TakenEntry
 from batchfleet.consumer.link.protocol import (
     Answers,
     Done,
@@ -56,7 +56,7 @@ def test_rows_of_one_request_run_in_several_batches_and_end_once():
     ended = bench.done(second, answered(1, 2))
     assert [one.held.entry.id for one in ended] == ["big", "small"]
     assert ended[0].held.padded_tokens == 54
-    assert bench.core.held == {}
+    assert bench.core.requests.held == {}
     assert bench.lane.held_rows == 0
 
 
@@ -65,6 +65,21 @@ def test_room_is_two_batches_and_a_large_request_counts_for_half_a_batch():
     assert bench.core.room(bench.lane) == 16
     bench.take(entry("a"), entry("big", rows=300))
     assert bench.core.room(bench.lane) == 16 - 1 - 4
+
+
+def test_what_the_server_would_not_take_counts_against_the_room_of_its_lane_alone():
+    bench = Bench(max_batch_size=8)
+    other = bench.core.open_lane("n", VersionRecord(version="1", limits=Limits(max_batch_size=8)))
+    bench.core.receive(Ready(other.number, [], "", 0, 1.0), 0)
+    bench.take(entry("three", rows=3), entry("big", rows=300), entry("settled"))
+    requests = bench.core.requests
+    requests.give_up(list(requests.held.values()), ErrorKind.CANCELLED, "it is over")
+    assert bench.core.room(bench.lane) == 16, "the server was not asked yet"
+    ended = list(requests.unsettled.values())
+    requests.end_settling(ended, ended[:2])
+    assert (bench.core.room(bench.lane), bench.core.room(other)) == (16 - 3 - 4, 16)
+    requests.end_settling(ended[:2], [])
+    assert bench.core.room(bench.lane) == 16
 
 
 def test_no_room_before_the_lane_is_ready_or_without_a_device():
@@ -105,7 +120,8 @@ def test_a_batch_over_the_limits_comes_back_prepared_and_is_cut_then():
     bench.take(entry("liar"))
     (run,) = bench.plan()
     reply = Done(run.batch, [], 0.0, [prepared_item(1, [1] * 6)], [], [])
-    assert bench.core.receive(reply, 1.0) == []
+    bench.core.receive(reply, 1.0)
+    assert bench.ended() == []
     (cut,) = bench.plan(1.0)
     assert isinstance(cut, Run)
     assert len(cut.rows) == 4
@@ -141,8 +157,8 @@ def test_answers_may_come_after_the_batch():
     bench.take(entry("a"))
     (run,) = bench.plan()
     assert bench.done(run, prepared=[prepared_item(1, [1])]) == []
-    ended = bench.core.receive(Answers(answered(1), []), 3.0)
-    assert [one.held.entry.id for one in ended] == ["a"]
+    bench.core.receive(Answers(answered(1), []), 3.0)
+    assert [one.held.entry.id for one in bench.ended()] == ["a"]
 
 
 def test_nothing_is_started_on_an_old_beat():
@@ -158,18 +174,20 @@ def test_after_a_lost_device_the_suspects_run_alone_and_only_the_culprit_fails()
     bench.take(entry("a"), entry("b"), entry("c"))
     bench.plan()
     bench.take(entry("later"))
-    assert bench.core.lose_device(POISON, "segv") == []
+    assert not bench.core.lose_device(POISON, "segv")
+    assert bench.ended() == []
     bench.core.device_up = True
     bench.lane.ready = True
     outcomes = {}
     for culprit in ("", "b", ""):
         (prepare,) = bench.plan()
         number = prepare.items[0].request
-        name = bench.core.held[number].entry.id
+        name = bench.core.requests.held[number].entry.id
         assert len(prepare.items) == 1
         assert bench.plan() == []
         if name == culprit:
-            ended = bench.core.lose_device(POISON, "segv")
+            assert bench.core.lose_device(POISON, "segv")
+            ended = bench.ended()
             bench.core.device_up = True
             bench.lane.ready = True
         else:
@@ -203,14 +221,15 @@ def test_what_waited_comes_before_the_suspects_where_versions_are_loaded_anew():
 
 
 def recovered(name, attempt, *, inside=True):
-    return RecoveredEntry(PLACE, entry(name), attempt, inside)
+    return TakenEntry(PLACE, entry(name), attempt, inside)
 
 
 def test_a_recovered_suspect_waits_until_the_device_process_is_empty():
     bench = Bench(bytes_per_token=4.0)
     bench.take(entry("runs"))
     (run,) = bench.plan()
-    assert bench.core.take_over(bench.lane, [recovered("suspect", 2)], 0.0, 0.0) == []
+    bench.core.take_over(bench.lane, [recovered("suspect", 2)], 0.0, 0.0)
+    assert bench.ended() == []
     assert bench.plan() == []
     bench.done(run, answered(1), prepared=[prepared_item(1, [5])])
     (prepare,) = bench.plan()
@@ -220,9 +239,10 @@ def test_a_recovered_suspect_waits_until_the_device_process_is_empty():
 def test_a_request_that_ended_too_many_workers_is_given_up():
     bench = Bench(max_attempts=2)
     found = [recovered("culprit", 3), recovered("waited", 1, inside=False)]
-    (ended,) = bench.core.take_over(bench.lane, found, 0.0, 0.0)
+    bench.core.take_over(bench.lane, found, 0.0, 0.0)
+    (ended,) = bench.ended()
     assert (ended.held.entry.id, ended.failure.code) == ("culprit", POISON.code)
-    assert [held.entry.id for held in bench.core.held.values()] == ["waited"]
+    assert [held.entry.id for held in bench.core.requests.held.values()] == ["waited"]
 
 
 def test_what_was_prepared_before_suspects_came_is_run_before_them():
@@ -232,8 +252,9 @@ def test_what_was_prepared_before_suspects_came_is_run_before_them():
     bench.plan()
     bench.prepared((1, [1]), (2, [1]))
     (first,) = bench.plan()
-    lost = RecoveredEntry(PLACE, entry("suspect"), attempt=2, inside=True)
-    assert bench.core.take_over(bench.lane, [lost], 1.0, 0.0) == []
+    lost = TakenEntry(PLACE, entry("suspect"), attempt=2, inside=True)
+    bench.core.take_over(bench.lane, [lost], 1.0, 0.0)
+    assert bench.ended() == []
     assert bench.plan() == []
     bench.done(first, answered(1))
     (second,) = bench.plan()
@@ -245,7 +266,7 @@ def test_what_was_prepared_before_suspects_came_is_run_before_them():
 
 def test_a_group_of_suspects_runs_as_one_batch_however_it_is_prepared():
     bench = Bench(bytes_per_token=4.0)
-    lost = [RecoveredEntry(PLACE, entry(name), attempt=2, inside=True) for name in "abc"]
+    lost = [TakenEntry(PLACE, entry(name), attempt=2, inside=True) for name in "abc"]
     bench.core.take_over(bench.lane, lost, 0.0, 0.0)
     (prepare,) = bench.plan()
     assert [item.request for item in prepare.items] == [1, 2, 3]
@@ -260,8 +281,8 @@ def test_a_late_request_is_given_up_unless_it_is_on_the_device():
     bench = Bench(max_batch_size=1)
     bench.take(entry("runs", deadline_ms=50), entry("waits", deadline_ms=50))
     bench.plan()
-    messages, ended = bench.core.expire(60.0)
-    assert messages == []
+    assert bench.core.expire(60.0) == []
+    ended = bench.ended()
     assert [one.held.entry.id for one in ended] == ["waits"]
     assert ended[0].failure.code == ErrorKind.DEADLINE_EXCEEDED.code
 
@@ -272,9 +293,8 @@ def test_prepared_rows_of_a_late_request_are_dropped_in_the_device_too():
     bench.plan()
     bench.prepared((1, [5]), (2, [5]))
     bench.core.running = None
-    messages, ended = bench.core.expire(60.0)
-    assert messages == [Drop([2])]
-    assert [one.held.entry.id for one in ended] == ["b"]
+    assert bench.core.expire(60.0) == [Drop([2])]
+    assert [one.held.entry.id for one in bench.ended()] == ["b"]
     (run,) = bench.plan(61.0)
     assert run.rows == [(1, 0)]
 
@@ -300,10 +320,10 @@ def test_preprocessing_that_makes_no_progress_is_noticed():
 
 def test_lanes_share_the_device_by_cost():
     bench = Bench(max_batch_size=1)
-    other = bench.core.add_lane("n", VersionRecord(version="1", limits=Limits(max_batch_size=1)))
+    other = bench.core.open_lane("n", VersionRecord(version="1", limits=Limits(max_batch_size=1)))
     bench.core.receive(Ready(other.number, [], "", 0, 1.0), 0)
     bench.take(*(entry(f"a{n}") for n in range(8)))
-    bench.core.take(other, [(PLACE, entry(f"b{n}")) for n in range(8)], 0.0, 0.0)
+    bench.core.take(other, [TakenEntry(PLACE, entry(f"b{n}")) for n in range(8)], 0.0, 0.0)
     order = []
     for _ in range(9):
         run = next(m for m in bench.plan() if isinstance(m, PrepareRun))
@@ -321,15 +341,15 @@ def test_a_dropped_lane_forgets_what_it_held():
     bench = Bench()
     bench.take(entry("a"), entry("b"))
     bench.plan()
-    assert len(bench.core.remove_lane(bench.lane.number)) == 2
-    assert bench.core.held == {}
+    assert len(bench.core.drop_lane(bench.lane)) == 2
+    assert bench.core.requests.held == {}
 
 
 def test_suspects_wait_until_no_version_is_being_loaded():
     bench = Bench()
     bench.take(entry("a"))
     bench.plan()
-    other = bench.core.add_lane("bad", VersionRecord(version="1"))
+    other = bench.core.open_lane("bad", VersionRecord(version="1"))
     bench.core.lose_device(POISON, "segv")
     bench.core.device_up = True
     bench.lane.ready = True
@@ -343,14 +363,15 @@ def test_what_never_arrived_in_the_device_process_is_no_culprit():
     bench.take(entry("a"))
     bench.plan()
     for arrives in (False, False, True):
-        ended = bench.core.lose_device(POISON, "segv")
+        assert not bench.core.lose_device(POISON, "segv")
         bench.core.device_up = True
         bench.lane.ready = True
-        assert ended == []
+        assert bench.ended() == []
         assert isinstance(bench.plan()[0], Prepare)
         if not arrives:
-            bench.core.suspects.acquit()
-    assert [one.failure.code for one in bench.core.lose_device(POISON, "segv")] == [POISON.code]
+            bench.core.suspects.clear_blame()
+    assert bench.core.lose_device(POISON, "segv")
+    assert [one.failure.code for one in bench.ended()] == [POISON.code]
 
 
 @pytest.mark.parametrize("breaks", [False, True])
@@ -379,7 +400,7 @@ def test_rows_of_several_kinds_run_one_kind_after_the_other():
         ran.append(sorted(run.rows))
         bench.done(run, answered(*ended))
     assert ran == [[(1, 0), (2, 0)], [(1, 1), (3, 0)]]
-    assert not bench.core.held
+    assert not bench.core.requests.held
 
 
 def test_who_starts_over_is_of_the_kind_that_the_next_process_tells():
@@ -388,4 +409,4 @@ def test_who_starts_over_is_of_the_kind_that_the_next_process_tells():
     bench.plan()
     bench.core.receive(PreparedRows([prepared_item(1, [5], [3])], []), 1.0)
     bench.core.lose_device(POISON, "gone")
-    assert [held.kinds for held in bench.core.held.values()] == [(), ()]
+    assert [held.kinds for held in bench.core.requests.held.values()] == [(), ()]

@@ -3,7 +3,7 @@
 import pytest
 from support.device_lane import lane_of, open_request
 
-from batchfleet.consumer.device.host import Place, read_place
+from batchfleet.consumer.device.host import DeviceChoice, read_device
 from batchfleet.consumer.device.loaded_models import REQUESTS_MAX, RequestBook
 from batchfleet.consumer.device.warming import WARM_UP_MS, plan_points, warm_up
 from batchfleet.models.model import Model, Row
@@ -37,14 +37,14 @@ def limited_lane(model, **limits):
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("cpu", Place(device="cpu")),
-        ("cpu:0-1", Place(device="cpu", cores=frozenset({0, 1}))),
-        ("cpu:0,2-3", Place(device="cpu", cores=frozenset({0, 2, 3}))),
-        ("cuda:1", Place(device="cuda:1")),
+        ("cpu", DeviceChoice(device="cpu")),
+        ("cpu:0-1", DeviceChoice(device="cpu", cores=frozenset({0, 1}))),
+        ("cpu:0,2-3", DeviceChoice(device="cpu", cores=frozenset({0, 2, 3}))),
+        ("cuda:1", DeviceChoice(device="cuda:1")),
     ],
 )
 def test_a_device_setting_names_device_and_cores(text, place):
-    assert read_place(text) == place
+    assert read_device(text) == place
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_device_setting_names_device_and_cores(text, place):
 )
 def test_other_device_settings_are_refused(text):
     with pytest.raises(SettingsError):
-        read_place(text)
+        read_device(text)
 
 
 def test_points_without_a_length_rule_are_powers_of_two_and_the_largest_batch():

@@ -5,13 +5,12 @@ from dataclasses import replace
 
 import pytest
 from support.loops import Watch
+from support.worker_context import worker_context
 
 from batchfleet.consumer.link.frames import ChannelClosedError
 from batchfleet.consumer.link.protocol import Hello, Load, Ready, Refused, Unload
-from batchfleet.consumer.worker.context import WorkerContext
-from batchfleet.consumer.worker.unit_key import CROWD
+from batchfleet.consumer.worker.unit_key import OVERFLOW
 from batchfleet.consumer.worker.worker import Worker
-from batchfleet.service.events import Events
 from batchfleet.service.settings import Settings
 from batchfleet.testing.twin.executors import MemoryBroker
 from batchfleet.testing.twin.server import MemoryServer
@@ -82,12 +81,10 @@ class Bench:
         self.links = []
         self.failure = None
         self.worker = Worker(
-            WorkerContext(
+            worker_context(
+                self.watch,
+                MemoryBroker(MemoryServer()),
                 settings=Settings(**settings),
-                events=Events(self.watch.log),
-                clock=self.watch.clock,
-                watchdog=self.watch.watchdog,
-                broker=MemoryBroker(MemoryServer()),
                 open_link=self.open_link,
                 make_thread=lambda *_: Idle(),
             ),
@@ -201,9 +198,9 @@ def test_a_version_that_may_be_innocent_goes_into_a_process_of_its_own(bench):
     link = bench.come_up(unit)  # good is loaded anew, as it was before
     assert link.loads == [good.number]
     bench.lose(unit)
-    assert (good.refusal, good.leaving, other.leaving) == ("", True, False)
+    assert (good.refusal, good.is_moving, other.is_moving) == ("", True, False)
     assert bench.come_up(unit).loads == [other.number]
-    moved = bench.worker.part(good)
+    moved = bench.worker.move_lane(good)
     own = bench.unit_of(moved)
     assert (own.key.version, moved.refusal) == ("good/1", "")
     assert bench.come_up(own).loads == [moved.number]
@@ -223,10 +220,10 @@ def test_those_share_a_process_for_whom_there_is_none_of_their_own():
         bench.come_up(unit)
     # Two have ended the shared process while they were loaded: the others are tried apart.
     assert [bool(lane.refusal) for lane in lanes] == [True, True, False, False]
-    moved = [bench.worker.part(lane) for lane in lanes[2:]]
+    moved = [bench.worker.move_lane(lane) for lane in lanes[2:]]
     late = bench.open("late")
     versions = [bench.unit_of(lane).key.version for lane in (*moved, late)]
-    assert versions == ["bad2/1", "bad3/1", CROWD]
+    assert versions == ["bad2/1", "bad3/1", OVERFLOW]
 
 
 def test_a_process_of_ones_own_ends_with_its_version(bench):

@@ -5,60 +5,62 @@ import threading
 import pytest
 from support.broker_wire import RECORD, TENANT, wired
 from support.loops import Watch, watched_loop
+from support.worker_context import worker_context
 
 from batchfleet.broker import fleet, requests
 from batchfleet.consumer.batching.state import Lane
-from batchfleet.consumer.worker.intake import Intake, Offer
-from batchfleet.service.fault_points import FaultPoints
+from batchfleet.consumer.worker.intake import Intake
+from batchfleet.consumer.worker.shared_state import SharedState
+from batchfleet.consumer.worker.worker import Offer, OfferedLane
 from batchfleet.service.watchdog import PROMPT
 from batchfleet.testing.twin.executors import MemoryBroker
 from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.deployment import Stamp
 
 
-class Desk:
+class Heart:
+    """Counts how often it was asked to beat."""
+
+    def __init__(self):
+        self.asked = 0
+
+    def beat_soon(self):
+        self.asked += 1
+
+
+class BuriedWorker(SharedState):
     """A worker that has room, and that the broker does not know."""
 
     name = "buried"
-    taking = True
-    doubts = 0
-    stamp = Stamp(1, "n")
 
-    def __init__(self, on_offer):
-        self.stopping = threading.Event()
-        self.refused = 0
+    def __init__(self, on_offer, watch=None):
+        super().__init__(worker_context(watch or Watch(), MemoryBroker(MemoryServer())), self.name)
+        self.heartbeat = Heart()
         self.reread_of = []
+        self.stamp = Stamp(1, "n")
         self._on_offer = on_offer
 
-    def offer(self, model, *, wait):  # noqa: ARG002 - the port's shape
+    def offer(self, model, *, wait):  # noqa: ARG002 - as the real one
         self._on_offer()
-        return Offer([(Lane(1, model, RECORD), 8)], crowded=False, stamp=self.stamp)
+        offered = OfferedLane(self, Lane(1, model, RECORD), 8)
+        return Offer([offered], crowded=False, stamp=self.stamp)
 
-    def inside_note(self, _):
+    def note_inside(self, _):
         return []
-
-    def server_now_ms(self):
-        return 0.0
 
     def reread(self, model, stamp):
         self.reread_of.append((model, stamp))
 
-    def report_fenced(self):
-        self.refused += 1
 
-    def doubt(self):
-        self.doubts += 1
-
-
-class Holder(Desk):
-    """A living worker with one lane, which ends after so many turns."""
+class LivingWorker(BuriedWorker):
+    """A worker that is its own unit, with one lane, and ends after so many turns."""
 
     name = "w1"
 
     def __init__(self, over, turns, on_turn):
-        super().__init__(lambda: None)
+        self.watch = Watch()
+        super().__init__(lambda: None, self.watch)
         self.held = []
-        self.unreadable = []
         self._left = turns
         self._over = over
         self._on_turn = on_turn
@@ -70,18 +72,15 @@ class Holder(Desk):
         self._on_turn(self._left)
         return super().offer(model, wait=wait)
 
-    def hold(self, lane, entries):  # noqa: ARG002 - the port's shape
-        self.held += [entry.id for _, entry in entries]
+    def take(self, lane, entries):  # noqa: ARG002 - as the real one
+        self.held += [taken.entry.id for taken in entries]
 
-    def report_unreadable(self, what):
-        self.unreadable.append(what)
-
-    def is_held(self, stream, entry_id):  # noqa: ARG002 - the port's shape
+    def has_entry(self, stream, entry_id):  # noqa: ARG002 - as the real one
         return False
 
 
-@pytest.mark.parametrize("doubts", [0, 1])
-def test_a_doubt_of_anybodys_makes_intake_look_at_what_is_pending(doubts):
+@pytest.mark.parametrize("lost_answers", [0, 1])
+def test_a_lost_answer_of_any_thread_makes_intake_read_what_is_pending(lost_answers):
     """As after a recovery whose answer was lost: pending for us, and nobody was told."""
     over = threading.Event()
     with wired(MemoryBroker(MemoryServer()), "n") as wire, watched_loop() as loop:
@@ -92,23 +91,23 @@ def test_a_doubt_of_anybodys_makes_intake_look_at_what_is_pending(doubts):
                 wire.keys, "w1", wire.stamp(), RECORD, fleet.queue_streams(wire.keys, RECORD), 9
             )
         )
-        desk = Holder(over, 2, lambda _: None)
-        desk.doubts = doubts
-        Intake(desk, wire.keys, wire.executor, over, loop, FaultPoints()).run()
-    assert desk.held == ["lost"] * doubts
+        worker = LivingWorker(over, 2, lambda _: None)
+        worker.lost_answers = lost_answers
+        Intake(worker, wire.keys, wire.executor, over, loop).run()
+    assert worker.held == ["lost"] * lost_answers
 
 
 @pytest.mark.parametrize("is_deployed", [False, True])
 def test_after_a_refused_take_intake_goes_on_until_it_is_told_to_end(is_deployed):
-    """The heart finds out what it means; a record that is gone for now may come back."""
+    """The heartbeat finds out what it means; a record that is gone for now may come back."""
     over, watch = threading.Event(), Watch()
-    desk = Desk(lambda: None)
+    worker = BuriedWorker(lambda: None)
     with wired(MemoryBroker(MemoryServer()), "n") as wire, watch.loop(back_off=PROMPT) as loop:
         if not is_deployed:
             wire.ask("DEL", wire.keys.deploy)
-        intake = Intake(desk, wire.keys, wire.executor, over, loop, FaultPoints())
+        intake = Intake(worker, wire.keys, wire.executor, over, loop)
         pauses = []
-        while desk.refused < 2:
+        while worker.heartbeat.asked < 2:
             pauses.append(intake.step())
             watch.clock.advance(1000 * pauses[-1])
         assert min(pauses) > 0
@@ -119,10 +118,10 @@ def test_after_a_refused_take_intake_goes_on_until_it_is_told_to_end(is_deployed
 
 def test_a_refused_take_of_a_model_that_the_worker_left_itself_is_no_news():
     over = threading.Event()
-    desk = Desk(over.set)
+    worker = BuriedWorker(over.set)
     with wired(MemoryBroker(MemoryServer()), "n") as wire, watched_loop() as loop:
-        Intake(desk, wire.keys, wire.executor, over, loop, FaultPoints()).run()
-    assert not desk.refused
+        Intake(worker, wire.keys, wire.executor, over, loop).run()
+    assert not worker.heartbeat.asked
 
 
 def test_a_foreign_key_in_the_place_of_a_bell_gives_way():
@@ -131,13 +130,15 @@ def test_a_foreign_key_in_the_place_of_a_bell_gives_way():
         wire.join()
         wire.open("a")
         wire.ask("DEL", wire.bell)
-        desk = Holder(over, 4, lambda left: left == 2 and wire.ask("SET", wire.bell, "foreign"))
-        intake = Intake(desk, wire.keys, wire.executor, over, loop, FaultPoints())
+        worker = LivingWorker(
+            over, 4, lambda left: left == 2 and wire.ask("SET", wire.bell, "foreign")
+        )
+        intake = Intake(worker, wire.keys, wire.executor, over, loop)
         while (pause_s := intake.step()) is not None:
             watch.clock.advance(1000 * pause_s)
         assert not wire.ask("EXISTS", wire.bell)
-    assert set(desk.held) == {"a"}
-    assert desk.doubts == 1, "it was told as any refusal is"
+    assert set(worker.held) == {"a"}
+    assert worker.lost_answers == 1, "it was told as any refusal is"
 
 
 def test_an_entry_that_no_router_wrote_is_told_and_removed():
@@ -149,11 +150,12 @@ def test_an_entry_that_no_router_wrote_is_told_and_removed():
         foreign = ("id", "a", "tenant", TENANT, "deadline", "soon", "inputs", "{}")
         entry_id = wire.ask("XADD", wire.queue(), "*", *foreign).decode()
         wire.open("b")
-        desk = Holder(over, 3, lambda _: None)
-        Intake(desk, wire.keys, wire.executor, over, loop, FaultPoints()).run()
+        worker = LivingWorker(over, 3, lambda _: None)
+        Intake(worker, wire.keys, wire.executor, over, loop).run()
         assert (wire.ask("XLEN", wire.queue()), wire.pending(wire.queue())) == (2, 2)
-    assert desk.held == ["a", "b"]
-    assert [entry_id in text for text in desk.unreadable] == [True]
+    assert worker.held == ["a", "b"]
+    (event,) = [fields for name, fields in worker.watch.log.lines if "unreadable" in name]
+    assert entry_id in event["reason"]
 
 
 def test_by_an_old_record_nothing_is_taken_before_it_was_read_again():
@@ -165,14 +167,14 @@ def test_by_an_old_record_nothing_is_taken_before_it_was_read_again():
 
         def change(left):
             if left == 1:
-                desk.stamp = wire.stamp()
+                worker.stamp = wire.stamp()
 
-        desk = Holder(over, 3, change)
+        worker = LivingWorker(over, 3, change)
         wire.run(fleet.configure(wire.keys, {"intake": b"hold"}, (), "another"))
-        intake = Intake(desk, wire.keys, wire.executor, over, loop, FaultPoints())
+        intake = Intake(worker, wire.keys, wire.executor, over, loop)
         intake.step()
-        assert (desk.held, desk.reread_of) == ([], [("m", Stamp(1, "n"))])
-        assert (desk.doubts, wire.pending(wire.queue())) == (0, 0)
+        assert (worker.held, worker.reread_of) == ([], [("m", Stamp(1, "n"))])
+        assert (worker.lost_answers, wire.pending(wire.queue())) == (0, 0)
         assert wire.ask("LPOP", wire.bell) == b"1"
         intake.step()
-    assert desk.held == ["a"]
+    assert worker.held == ["a"]

@@ -3,6 +3,7 @@
 import pytest
 from support.core_bench import PLACE, POISON, Bench, entry, prepared_item
 
+from batchfleet.consumer.batching.state import TakenEntry
 from batchfleet.consumer.link.protocol import PreparedRows, Ready
 from batchfleet.wire.deployment import Limits, VersionRecord
 
@@ -56,8 +57,8 @@ def test_what_waited_behind_a_load_has_its_time_from_then_on(bench):
     """X5: a version that is loaded keeps the process busy."""
     bench.take(entry("a"), entry("b"))
     bench.plan(0.0)
-    other = bench.core.add_lane("n", VersionRecord(version="1", limits=Limits()))
-    bench.core.begin_load(other, 0.0)
+    other = bench.core.open_lane("n", VersionRecord(version="1", limits=Limits()))
+    bench.core.queue.add(other, 0.0)
     assert bench.core.overrun(5_000.0) is None
     bench.core.receive(Ready(other.number, [], "", 0, 1.0), 5_000.0)
     assert bench.core.overrun(5_900.0) is None
@@ -67,9 +68,9 @@ def test_what_waited_behind_a_load_has_its_time_from_then_on(bench):
 def test_what_is_fetched_first_has_time_for_both(bench):
     """X5, X6."""
     there = entry("a")._replace(inputs=b"", inputs_at="https://data.example/x")
-    bench.core.take(bench.lane, [(PLACE, there)], 0.0, 0.0)
+    bench.core.take(bench.lane, [TakenEntry(PLACE, there)], 0.0, 0.0)
     bench.plan(0.0)
-    (held,) = bench.core.held.values()
+    (held,) = bench.core.requests.held.values()
     assert held.prepare_by_ms == 2 * LIMIT_MS
 
 
@@ -78,7 +79,7 @@ def test_what_is_lost_with_the_process_gets_a_new_clock(bench):
     bench.take(entry("a"))
     bench.plan(0.0)
     bench.core.lose_device(POISON, "it is gone")
-    (held,) = bench.core.held.values()
+    (held,) = bench.core.requests.held.values()
     bench.core.device_up = True
     bench.lane.ready = True
     bench.plan(50_000.0)

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from batchfleet.consumer.batching.retrying import final_kind, is_given_up, retry_delay_ms
+from batchfleet.consumer.batching.retrying import final_kind, is_dead_letter, retry_delay_ms
 from batchfleet.consumer.batching.state import EndedRequest, HeldRequest, Lane, Placement
 from batchfleet.consumer.link.protocol import Answer, Failure
 from batchfleet.wire.deployment import VersionRecord
@@ -84,7 +84,7 @@ def test_what_ran_as_often_as_was_asked_has_exhausted_its_attempts(kind, attempt
 
 
 def test_poison_and_exhausted_attempts_are_given_up():
-    assert {kind for kind in ErrorKind if is_given_up(kind)} == {
+    assert {kind for kind in ErrorKind if is_dead_letter(kind)} == {
         ErrorKind.POISON,
         ErrorKind.ATTEMPTS_EXHAUSTED,
     }

@@ -10,7 +10,7 @@ from ...wire.texts import kind_name, safe_text
 
 
 class KindLogger:
-    """Tells each kind of fault once, with its trace and all that is known, and then counts it.
+    """Logs each kind of fault once, with its trace and all that is known, and then counts it.
 
     A kind is an event, the stage, the type of the exception and the line that raised it: nothing of
     what callers sent. Counts follow once a minute. Safe to use from any thread.
@@ -18,7 +18,7 @@ class KindLogger:
 
     def __init__(self, logger: Any, clock: Clock) -> None:
         self._logger = logger
-        self._told = OncePerKind(clock)
+        self._kinds = OncePerKind(clock)
 
     def error(self, event: str, **fields: Any) -> None:
         """A fault that a request ended in."""
@@ -31,18 +31,18 @@ class KindLogger:
             self._logger.warning(event, **_shown(fields))
 
     def critical(self, event: str, **fields: Any) -> None:
-        """What ends the process is told each time."""
+        """What ends the process is logged each time."""
         self._logger.critical(event, **fields)
 
-    def tell_counts(self) -> None:
-        """Tell what was counted, if that is due."""
-        for kind, count in self._told.summary().items():
+    def log_counts(self) -> None:
+        """Log what was counted, if that is due."""
+        for kind, count in self._kinds.summary().items():
             event, _, rest = kind.partition(" ")
             self._logger.warning(event, kind=rest, count=count)
 
     def _is_new(self, event: str, fields: dict[str, Any]) -> bool:
-        self.tell_counts()
-        return self._told.admit(" ".join((event, *_kind_of(fields))))
+        self.log_counts()
+        return self._kinds.admit(" ".join((event, *_kind_of(fields))))
 
 
 def _shown(fields: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Claiming on every kind of server: what is old is found behind whatever is fresh."""
 
-from batchfleet.broker import claiming
+from batchfleet.broker import ingress
 
 
 def test_claiming_goes_on_from_where_it_stopped(served_wire):
@@ -14,7 +14,7 @@ def test_claiming_goes_on_from_where_it_stopped(served_wire):
     wire.ask("XCLAIM", wire.ingress, "router", "r1", 0, *old, "IDLE", 60_000, "JUSTID")
     found, after, looks = [], "0-0", 0
     while after is not None:
-        command = claiming.claim_ingress(wire.ingress, "r2", 30_000, 1, after)
+        command = ingress.claim(wire.ingress, "r2", 30_000, 1, after)
         entry_ids, after = wire.run(command)
         found += entry_ids
         looks += 1

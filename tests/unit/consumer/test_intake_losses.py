@@ -5,11 +5,13 @@ import threading
 import pytest
 from support.broker_wire import RECORD, wired
 from support.loops import Watch
+from support.worker_context import worker_context
 
 from batchfleet.broker.errors import UnreachableError
 from batchfleet.consumer.batching.state import Lane
-from batchfleet.consumer.worker.intake import Intake, Offer
-from batchfleet.service.fault_points import FaultPoints
+from batchfleet.consumer.worker.intake import Intake
+from batchfleet.consumer.worker.shared_state import SharedState
+from batchfleet.consumer.worker.worker import Offer, OfferedLane
 from batchfleet.testing.twin.executors import MemoryBroker
 from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.deployment import Stamp
@@ -32,42 +34,32 @@ class Stopping:
         return False
 
 
-class Desk:
-    """A worker with room, which stops once it holds so many requests, or finds no more."""
+class RoomyWorker(SharedState):
+    """A worker that is its own unit; stops once it holds so many requests, or finds no more."""
 
-    name = "w1"
-    taking = True
-    refused = 0
-
-    def __init__(self, enough, clock):
-        self.stopping = Stopping(clock)
+    def __init__(self, enough, watch):
+        super().__init__(worker_context(watch, MemoryBroker(MemoryServer())), "w1")
+        self.stopping = Stopping(watch.clock)
         self.held = []
-        self.doubts = 0
         self.offers = 0
         self._enough = enough
         self._lane = Lane(1, "m", RECORD)
 
-    def offer(self, model, *, wait):  # noqa: ARG002 - the port's shape
+    def offer(self, model, *, wait):  # noqa: ARG002 - as the real one
         self.offers += 1
         self.taking = self.taking and self.offers < OFFERS_MAX
-        return Offer([(self._lane, 8)], crowded=True, stamp=Stamp(1, "n"))
+        return Offer([OfferedLane(self, self._lane, 8)], crowded=True, stamp=Stamp(1, "n"))
 
-    def hold(self, _, entries):
-        self.held += [entry for _, entry in entries]
+    def take(self, _, entries):
+        self.held += [taken.entry for taken in entries]
         if len(self.held) >= self._enough:
             self.taking = False
 
-    def is_held(self, stream, entry_id):
-        return any((one.stream, one.entry_id) == (stream, entry_id) for one in self.held)
+    def has_entry(self, stream, entry_id):
+        return any((held.stream, held.entry_id) == (stream, entry_id) for held in self.held)
 
-    def inside_note(self, _):
+    def note_inside(self, _):
         return []
-
-    def server_now_ms(self):
-        return 0.0
-
-    def doubt(self):
-        self.doubts += 1
 
 
 class LosingExecutor:
@@ -98,12 +90,12 @@ class LosingExecutor:
 @pytest.mark.parametrize("lost", [{1}, {1, 2}, {2}])
 def test_what_a_lost_answer_handed_out_is_held_once(lost):
     watch = Watch()
-    desk = Desk(12, watch.clock)
+    worker = RoomyWorker(12, watch)
     with wired(MemoryBroker(MemoryServer()), "n") as wire, watch.loop() as loop:
         names = [f"r{at}" for at in range(12)]
         wire.open(*names)
-        wire.join(desk.name)
+        wire.join(worker.name)
         executor = LosingExecutor(wire.executor, lost)
-        Intake(desk, wire.keys, executor, threading.Event(), loop, FaultPoints()).run()
-    assert sorted(one.id for one in desk.held) == sorted(names)
-    assert desk.doubts == len(lost)
+        Intake(worker, wire.keys, executor, threading.Event(), loop).run()
+    assert sorted(one.id for one in worker.held) == sorted(names)
+    assert worker.lost_answers == len(lost)

@@ -1,6 +1,6 @@
-"""How versions have behaved towards the device processes that they share.
+"""Which versions have ended device processes, and which are to have one of their own.
 
-Outlives a worker. Every time is an argument; whoever calls holds the worker's lock.
+Outlives a worker. Every time is an argument; the caller holds the worker's lock.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from ...models.agreement import AS_IN_MANIFEST
 from ...wire.deployment import VersionRecord
 from .state import Lane
 
-_APART_AFTER = 2
+_ENDS_MAX = 2
 _REMEMBERED_MS = 600_000.0
 _VERSIONS_MAX = 1000
 _LOAD_TRIES = 2
@@ -38,7 +38,7 @@ class Loss:
 
 
 @dataclass(slots=True)
-class _Record:
+class _VersionHistory:
     """What is remembered of one version."""
 
     is_proven: bool = False  # it was loaded once
@@ -48,11 +48,11 @@ class _Record:
     refusal: str = ""
 
 
-class Conduct:
-    """Remembers who has ended device processes, and says who is to have one of its own."""
+class LossHistory:
+    """Remembers losses of device processes, by version and environment."""
 
     def __init__(self) -> None:
-        self._versions: dict[str, _Record] = {}
+        self._versions: dict[str, _VersionHistory] = {}
         # Of shared processes, by environment: ends while one was loaded, and while nobody was at
         # work.
         self._load_ends_ms: dict[str, list[float]] = {}
@@ -67,25 +67,25 @@ class Conduct:
         return name in self._versions and self._versions[name].is_proven
 
     def refusal_of(self, name: str, record: VersionRecord) -> str:
-        """Why a version is not to be tried, as long as it is not deployed anew."""
+        """Why a version is not to be tried until it is deployed again; empty where it may be."""
         known = self._versions.get(name)
-        if known is None or known.refused is None or is_deployed_anew(known.refused, record):
+        if known is None or known.refused is None or is_redeployed(known.refused, record):
             return ""
         return known.refusal
 
-    def is_apart(self, name: str, environment: str, now_ms: float) -> bool:
+    def needs_own_process(self, name: str, environment: str, now_ms: float) -> bool:
         """Whether a version is to share no process with those that behave.
 
         It ended one while it was loaded, or twice of late in any way; or it was never loaded yet,
         and others like it have ended the shared one twice of late.
         """
-        known = self._versions.get(name, _Record())
+        known = self._versions.get(name, _VersionHistory())
         if known.is_suspect or _is_often(known.ends_ms, now_ms):
             return True
         load_ends_ms = self._load_ends_ms.get(environment, [])
         return not known.is_proven and _is_often(load_ends_ms, now_ms)
 
-    def judge(self, loss: Loss) -> bool:
+    def note_loss(self, loss: Loss) -> bool:
         """Learn from the loss of a process; returns whether the culprit is known, or suspected.
 
         A version whose load ended it is refused. One that has been loaded before, or was not alone
@@ -102,14 +102,14 @@ class Conduct:
         if loss.is_shared:
             environment = lane.record.environment
             self._note(self._load_ends_ms.setdefault(environment, []), loss.at_ms)
-        lane.deaths += 1
-        if (lane is sole and not known.is_proven) or lane.deaths >= _LOAD_TRIES:
+        lane.losses += 1
+        if (lane is sole and not known.is_proven) or lane.losses >= _LOAD_TRIES:
             lane.refusal = f"it ended the device process while loading: {loss.reason}"
             known.refused, known.refusal = lane.record, lane.refusal
         return True
 
     def _suspect_youngest(self, loss: Loss) -> bool:
-        """Take one apart where the shared process ends again and again while nobody is at work.
+        """Suspect one where the shared process ends again and again while no code is at work.
 
         A thread that a model left running, say. The version that came last is tried first.
         """
@@ -124,8 +124,8 @@ class Conduct:
         self._of(lane.name).is_suspect = True
         return True
 
-    def _of(self, name: str) -> _Record:
-        found = self._versions.pop(name, None) or _Record()
+    def _of(self, name: str) -> _VersionHistory:
+        found = self._versions.pop(name, None) or _VersionHistory()
         self._versions[name] = found  # the latest one comes last
         if len(self._versions) > _VERSIONS_MAX:
             self._versions.pop(next(iter(self._versions)))
@@ -133,20 +133,20 @@ class Conduct:
 
     def _note(self, ends_ms: list[float], at_ms: float) -> None:
         ends_ms.append(at_ms)
-        del ends_ms[:-_APART_AFTER]
+        del ends_ms[:-_ENDS_MAX]
 
 
 def _is_often(ends_ms: Sequence[float], now_ms: float) -> bool:
-    return sum(now_ms - at_ms <= _REMEMBERED_MS for at_ms in ends_ms) >= _APART_AFTER
+    return sum(now_ms - at_ms <= _REMEMBERED_MS for at_ms in ends_ms) >= _ENDS_MAX
 
 
-def is_deployed_anew(before: VersionRecord, after: VersionRecord) -> bool:
-    """Whether this very version was deployed between two records of it."""
-    return before.deployed != after.deployed or is_another(before, after)
+def is_redeployed(before: VersionRecord, after: VersionRecord) -> bool:
+    """Whether this very version was deployed again between two records of it."""
+    return before.deployed != after.deployed or has_other_manifest(before, after)
 
 
-def is_another(before: VersionRecord, after: VersionRecord) -> bool:
-    """Whether a record is of something else than one that bears its name.
+def has_other_manifest(before: VersionRecord, after: VersionRecord) -> bool:
+    """Whether two records of one name come from different manifests.
 
     Limits may change while a version is loaded; what comes from its manifest may not.
     """

@@ -3,41 +3,16 @@
 import pytest
 from support.broker_wire import RECORD, wired
 from support.loops import Watch
+from support.worker_context import worker_context
 
 from batchfleet.consumer.batching.state import EndedRequest, HeldRequest, Lane, Placement
 from batchfleet.consumer.link.protocol import Failure
-from batchfleet.consumer.worker.context import WorkerContext
-from batchfleet.consumer.worker.finisher import Settler
-from batchfleet.service.events import Events
-from batchfleet.service.settings import Settings
+from batchfleet.consumer.worker.finisher import Finisher
+from batchfleet.consumer.worker.shared_state import SharedState
 from batchfleet.testing.twin.executors import MemoryBroker
 from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.errors import ErrorKind
 from batchfleet.wire.reply import decode_reply
-
-
-class Teller:
-    """The worker that settles."""
-
-    name = "w1"
-    server_offset_ms = 0.0
-
-    def __init__(self, watch, broker):
-        self._clock = watch.clock
-        self.context = WorkerContext(
-            settings=Settings(),
-            events=Events(watch.log),
-            clock=watch.clock,
-            watchdog=watch.watchdog,
-            broker=broker,
-            open_link=lambda _: None,
-        )
-
-    def now_ms(self):
-        return self._clock.monotonic_ms()
-
-    def inside_note(self, _):
-        return []
 
 
 @pytest.fixture
@@ -60,8 +35,10 @@ def test_a_letter_that_cannot_be_written_is_an_error_to_wait_for(wire):
         EndedRequest(h, None, Failure(h.number, kind.code, "it", [])) for h, kind in kinds.items()
     ]
     wire.ask("SET", wire.keys.dead, "foreign")
-    settler = Settler(Teller(watch, wire.broker), wire.executor)
-    left, errors = settler.settle(ended)
+    finisher = Finisher(
+        SharedState(worker_context(watch, wire.broker), "w1"), wire.executor, lambda _: []
+    )
+    left, errors = finisher.settle(ended)
     assert ([one.held for one in left], [error.code for error in errors]) == (
         [poison],
         ["WRONGTYPE"],
@@ -69,7 +46,7 @@ def test_a_letter_that_cannot_be_written_is_an_error_to_wait_for(wire):
     assert (wire.replies("a"), len(wire.replies("b"))) == ([], 1)
     assert wire.pending(wire.queue()) == 1
     wire.ask("DEL", wire.keys.dead)
-    assert settler.settle(left) == ([], [])
+    assert finisher.settle(left) == ([], [])
     assert decode_reply(wire.replies("a")[0]).error["name"] == "poison"
 
 
@@ -85,8 +62,10 @@ def test_what_cannot_be_parked_is_answered_and_holds_up_nobody(wire, name):
         failure = Failure(number, ErrorKind.DEVICE_MEMORY.code, "no memory", [])
         ended.append(EndedRequest(held, None, failure))
     wire.ask("SET", getattr(wire.keys, name), "foreign")
-    settler = Settler(Teller(watch, wire.broker), wire.executor)
-    assert settler.settle(ended) == ([], [])
+    finisher = Finisher(
+        SharedState(worker_context(watch, wire.broker), "w1"), wire.executor, lambda _: []
+    )
+    assert finisher.settle(ended) == ([], [])
     errors = [decode_reply(reply).error["name"] for id_ in "ab" for reply in wire.replies(id_)]
     assert errors == ["device_memory"] * 2
     assert (wire.ask("XLEN", wire.queue()), wire.pending(wire.queue())) == (0, 0)

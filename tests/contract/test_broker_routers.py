@@ -3,7 +3,7 @@
 import pytest
 from support.broker_wire import TTL_MS
 
-from batchfleet.broker import announcing
+from batchfleet.broker import routers
 from batchfleet.router.presence import Presence
 from batchfleet.wire.deployment import Stamp
 from batchfleet.wire.keys import router_key, routers_key
@@ -17,11 +17,11 @@ def presence(wire):
 
 
 def names(wire):
-    return wire.run(announcing.router_names(wire.keys.namespace))
+    return wire.run(routers.names(wire.keys.namespace))
 
 
 def stamps(wire, router="r1"):
-    return wire.run(announcing.router_stamps(wire.keys.namespace, router))
+    return wire.run(routers.stamps(wire.keys.namespace, router))
 
 
 def expire(wire, router="r1"):
@@ -52,7 +52,7 @@ def test_one_that_comes_back_tells_all_again(wire, presence):
     presence.announce(wire.executor, STAMPS)
     expire(wire)
     assert (names(wire), stamps(wire)) == (["r1"], None)
-    wire.run(announcing.prune_names(wire.keys.namespace, ["r1"]))
+    wire.run(routers.prune_names(wire.keys.namespace, ["r1"]))
     presence.announce(wire.executor, STAMPS)
     assert (names(wire), stamps(wire)) == (["r1"], STAMPS)
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from support.device_process import running_device, texts
 
-from batchfleet.consumer.device.telling import KindLogger, place_of
+from batchfleet.consumer.device.kind_logger import KindLogger, place_of
 from batchfleet.consumer.link.protocol import Stop
 from batchfleet.service.clock import ManualClock
 
@@ -48,10 +48,10 @@ def test_each_kind_is_told_with_its_trace_and_then_counted(told):
     assert [fields["stage"] for _, _, fields in told.lines] == ["predict", "predict", "preprocess"]
     assert all("exc_info" in fields for _, _, fields in told.lines)
     told.lines.clear()
-    told.logger.tell_counts()
+    told.logger.log_counts()
     assert not told.lines
     told.clock.advance(60_000)
-    told.logger.tell_counts()
+    told.logger.log_counts()
     ((level, event, fields),) = told.lines
     assert (level, event, fields["count"]) == ("warning", "model_raised", 999)
     assert fields["kind"] == f"predict KeyError at {place_of(raised())}"

@@ -1,7 +1,7 @@
-"""Commands by which routers announce themselves, and by which they are seen.
+"""Commands on routers: how they announce themselves, and how operators see them.
 
-A router is one string with a life, and its name in a set. Nothing of it hangs on a single model, so
-that its cost does not grow with them.
+A router is one string that expires, and its name in a set. None of it is per model, so that the
+cost does not grow with the number of models.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,56 +13,56 @@ from ..wire.keys import router_key, routers_key
 from ..wire.names import is_name
 from .commands import Command, as_is, plain
 
-# Of a fleet whose routers are all gone, the names go as well.
+# If all routers of a fleet are gone, their names expire too.
 _NAMES_TTL_MS = 3_600_000
 
 
-def announce_router(namespace: str, router: str, announcement: bytes, ttl_ms: int) -> Command[Any]:
-    """Write what a router says of itself; it lives for `ttl_ms` unless it is renewed."""
+def announce(namespace: str, router: str, announcement: bytes, ttl_ms: int) -> Command[Any]:
+    """Write a router's announcement; it expires after `ttl_ms` unless it is renewed."""
     return plain(as_is, "SET", router_key(namespace, router), announcement, "PX", ttl_ms)
 
 
-def renew_router(namespace: str, router: str, ttl_ms: int) -> list[Command[int]]:
-    """Let what a router has said live on; the first answer is how many bytes there are of it."""
+def renew(namespace: str, router: str, ttl_ms: int) -> list[Command[int]]:
+    """Renew a router's announcement; the first answer is its length in bytes, 0 if it is gone."""
     key = router_key(namespace, router)
     return [plain(int, "STRLEN", key), plain(int, "PEXPIRE", key, ttl_ms)]
 
 
-def enlist_router(namespace: str, router: str) -> list[Command[int]]:
-    """Enter a router among those that are looked for."""
+def enlist(namespace: str, router: str) -> list[Command[int]]:
+    """Add a router to the set of names."""
     key = routers_key(namespace)
     return [plain(int, "SADD", key, router), plain(int, "PEXPIRE", key, _NAMES_TTL_MS)]
 
 
 def forget_names(namespace: str) -> Command[int]:
-    """Remove what lies in the place of the names; living routers enter theirs again."""
+    """Remove the set of names, whatever its type; live routers add theirs again."""
     return plain(int, "UNLINK", routers_key(namespace))
 
 
-def withdraw_router(namespace: str, router: str) -> list[Command[int]]:
-    """Take a router back that stops."""
+def withdraw(namespace: str, router: str) -> list[Command[int]]:
+    """Remove a router that stops."""
     return [
         plain(int, "SREM", routers_key(namespace), router),
         plain(int, "UNLINK", router_key(namespace, router)),
     ]
 
 
-def router_names(namespace: str) -> Command[list[str]]:
-    """Names of all routers that were there, of late or not."""
+def names(namespace: str) -> Command[list[str]]:
+    """Names of all routers of the last hour, live or not."""
     return plain(_read_names, "SMEMBERS", routers_key(namespace))
 
 
 def _read_names(raw: Sequence[bytes]) -> list[str]:
-    # What is no name, a foreign hand put there.
+    # What is not a name was written by somebody else.
     return [name for name in sorted(item.decode(errors="replace") for item in raw) if is_name(name)]
 
 
-def router_stamps(namespace: str, router: str) -> Command[Mapping[str, Stamp] | None]:
-    """By which deploy record of each model a router acts; None where it gives no sign of life."""
+def stamps(namespace: str, router: str) -> Command[Mapping[str, Stamp] | None]:
+    """The deploy record of each model that a router follows; None where it is not live."""
     read = lambda raw: None if raw is None else read_router_announcement(raw)  # noqa: E731 - a reader
     return plain(read, "GET", router_key(namespace, router))
 
 
 def prune_names(namespace: str, silent: Sequence[str]) -> Command[int]:
-    """Forget names of routers without a sign of life; one that comes back enters again."""
+    """Remove names of routers that are not live; one that comes back adds its own again."""
     return plain(int, "SREM", routers_key(namespace), *silent)

@@ -11,7 +11,7 @@ from ...models.model import Row
 _IMMUTABLE = frozenset((type(None), bool, int, float, complex, str, bytes))
 
 
-def kept(value: Any, model: Any = None) -> Any:
+def snapshot(value: Any, model: Any = None) -> Any:
     """The value as it is now, whatever the code that gave it does next.
 
     Arrays, tensors and containers are copied, and objects of other classes as far as they can be:

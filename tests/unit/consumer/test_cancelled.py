@@ -18,7 +18,7 @@ class Holder:
         self.asked = []
         self.dropped = []
 
-    def held_since(self, model, taken_before_ms):
+    def not_begun(self, model, taken_before_ms):
         self.asked.append(taken_before_ms)
         return self.members if model == "m" else []
 
@@ -69,7 +69,7 @@ def test_a_foreign_key_of_one_model_does_not_keep_it_from_looking_at_the_others(
     wire.expire("a")
 
     holder = Holder("a")
-    holder.held_since = lambda *_: holder.members
+    holder.not_begun = lambda *_: holder.members
     wire.ask("SET", "n:{foreign}:due", "x")
     watch = CancelWatch(holder, wire.executor, "n", Steps(Watch().outage))
     assert watch.tick(["foreign", "m"], 1_000)
