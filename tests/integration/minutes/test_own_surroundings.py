@@ -125,4 +125,4 @@ def test_a_trial_that_asks_or_ends_its_process_is_told_in_words(chatty):
     assert "EOFError" in done.stderr
     chatty.write_text(CHATTY.replace("return text.upper()", "os._exit(7)"))
     done = batchfleet("models", "try", str(chatty), "--text", "hello", "--json", exit_code=1)
-    assert "exit code 7" in done.stdout + done.stderr
+    assert "exited with code 7" in done.stdout + done.stderr
