@@ -58,7 +58,7 @@ test-slow: setup doc-commands ## Run the tests that take minutes: recovery, outa
 	$(PYTEST) -m slow --ignore=tests/tidy --ignore=tests/documents $(TESTS)
 
 test-redis7: setup ## Run the tests of scripts and server errors on redis-server from the PATH
-	$(PYTEST) -k redis7 tests/contract tests/integration/test_server_errors.py
+	$(PYTEST) -k redis7 tests/contract tests/integration/server/test_server_errors.py
 
 doc-commands: setup ## Run the commands and programs of README and docs/
 	$(PYTEST) tests/documents

@@ -9,12 +9,11 @@ import select
 import socket
 from collections.abc import Sequence
 from math import inf
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import hiredis
 import redis
 
-from ..wire.errors import ServerError
 from .commands import Command
 from .connections import blocking_connection, introduction
 from .errors import (
@@ -27,7 +26,7 @@ from .errors import (
     raise_translated,
     refused,
 )
-from .interface import COMMAND_TIMEOUT_S, require_patience
+from .interface import COMMAND_TIMEOUT_S, Executor, require_patience
 
 T = TypeVar("T")
 
@@ -35,10 +34,10 @@ _READ_BYTES = 64 * 1024
 _MORE_NEEDED = object()
 
 
-class BlockingExecutor:
+class BlockingExecutor(Executor):
     """Runs commands one after the other on a connection of its own.
 
-    A broken connection is reported as `UnreachableError` and made anew by the next command. What
+    A broken connection is reported as `UnreachableError`; the next command reconnects. What
     became of the command is unknown then; every script is safe to repeat.
     """
 
@@ -47,17 +46,10 @@ class BlockingExecutor:
         self._connection: Any = blocking_connection(url, timeout_s)
         self._name = name
         self._timeout_s = timeout_s
-        self._link: _Link | None = None
+        self._link: _BlockingLink | None = None
 
     def run(self, command: Command[T]) -> T:
-        """Run one command.
-
-        Raises:
-            UnreachableError: no answer.
-            RefusedError: the server answered with an error.
-            OverlongAnswerError: the answer is over the command's `bytes_max`.
-            SettingsError: the command may wait in the server for longer than the connection does.
-        """
+        """Run one command; see `Executor`."""
         require_patience(command, self._timeout_s)
         raw = self._exchange([command.parts], command.bytes_max)[0]
         if command.script is not None and isinstance(raw, NoScriptError):
@@ -70,11 +62,7 @@ class BlockingExecutor:
         return command.read(raw)
 
     def run_each(self, commands: Sequence[Command[Any]]) -> list[Any]:
-        """Run commands in one round trip; an error of the server stands in its command's place.
-
-        Raises:
-            UnreachableError: no answer.
-        """
+        """Run commands in one round trip; see `Executor`."""
         for command in commands:
             require_patience(command, self._timeout_s)
         raws = self._exchange([command.parts for command in commands]) if commands else []
@@ -87,19 +75,6 @@ class BlockingExecutor:
             except RefusedError as error:
                 return error
         return raw if isinstance(raw, RefusedError) else command.read(raw)
-
-    def run_all(self, commands: Sequence[Command[Any]]) -> list[Any]:
-        """Run commands in one round trip.
-
-        Raises:
-            UnreachableError: no answer.
-            RefusedError: the first error, after all commands have been tried.
-        """
-        results = self.run_each(commands)
-        for result in results:
-            if isinstance(result, ServerError):
-                raise result
-        return results
 
     def _exchange(self, commands: Sequence[Sequence[Any]], bytes_max: int = 0) -> list[Any]:
         """Send commands and return the raw answers; an error of the server is a `RefusedError`.
@@ -124,28 +99,22 @@ class BlockingExecutor:
             self.close()
         return [named(raw, parts) for raw, parts in zip(answers, commands, strict=True)]
 
-    def _open(self) -> "_Link":
-        self.close()  # of a link that was cut; the library would keep it
+    def _open(self) -> "_BlockingLink":
+        self.close()  # if it was cut, since the library would keep it
         self._connection.connect()
         # The library offers no public way to its socket; the tests pin that this one works.
-        link = _Link(self._connection._sock)  # noqa: SLF001
+        link = _BlockingLink(self._connection._sock)  # noqa: SLF001
         link.exchange(hiredis.pack_command(introduction(self._name)), 1)
         self._link = link
         return link
 
     def close(self) -> None:
-        """Close the connection; the executor may be used again and connects anew."""
+        """Close the connection; the executor may be used again and reconnects."""
         self._link = None
         self._connection.disconnect()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class _Link:
+class _BlockingLink:
     """A live connection after its handshake. It does not own the socket."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -155,10 +124,10 @@ class _Link:
 
     @property
     def was_cut(self) -> bool:
-        """Whether the server has closed it while nobody used it, as its `timeout` says it shall.
+        """Whether the server has closed it while it was idle, as its `timeout` may require.
 
-        Nothing was sent since, so nothing is in doubt: a new one takes its place, and no loss is
-        told. Whatever else comes before a command is sent would be no answer to it either.
+        Nothing was sent since, so no outcome is unknown and no error is raised: the executor
+        reconnects. Any other data that comes before a command is sent is no answer either.
         """
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)

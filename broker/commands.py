@@ -5,7 +5,7 @@ written once.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha1
@@ -91,3 +91,8 @@ def as_names(raw: Sequence[bytes]) -> list[str]:
 def as_map(raw: Sequence[bytes]) -> dict[str, bytes]:
     """An answer that is a flat hash, where fields and values take turns."""
     return {raw[at].decode(errors="replace"): raw[at + 1] for at in range(0, len(raw), 2)}
+
+
+def as_flat(fields: Mapping[str, str | bytes]) -> list[Part]:
+    """A hash as arguments, where fields and values take turns."""
+    return [part for pair in fields.items() for part in pair]

@@ -2,9 +2,9 @@
 
 The library's defaults re-send writes and give up on long blocking reads (measured with redis-py
 8.1: one lost reply makes two entries; BLOCK 7000 fails after 59 s), so nothing is left to them:
-no retries, RESP2, explicit time-outs, no health checks, one connection per owner. It introduces
-itself with commands that a user may lack the right to, and fails then: `introduction` is sent
-instead, and its refusal means nothing.
+each command is sent once, RESP2, explicit time-outs, no health checks, one connection per owner.
+It introduces itself with commands that a user may lack the right to, and fails then: `introduction`
+is sent instead, and its refusal means nothing.
 """
 
 import socket

@@ -9,7 +9,7 @@ from .requests import Entry, read_entries
 
 
 def letter(keys: ModelKeys, entry_id: bytes) -> Command[list[Entry]]:
-    """One dead letter, whole; none where it is gone."""
+    """One dead letter with its inputs; empty where it is gone."""
     return plain(read_entries, "XRANGE", keys.dead, entry_id, entry_id)
 
 

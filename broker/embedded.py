@@ -87,7 +87,7 @@ def is_free(port: int) -> bool:
 
 
 def is_socket_path(path: Path) -> bool:
-    """Tell whether a socket can lie there and be named in a URL: short enough, and UTF-8."""
+    """Whether a path can be that of a socket and be named in a URL: short enough, and UTF-8."""
     raw = os.fsencode(path)
     try:
         raw.decode()
@@ -129,7 +129,7 @@ class EmbeddedServer:
 
     @property
     def folder(self) -> Path:
-        """Where the socket and the data lie."""
+        """The folder of the socket and the data."""
         assert self._folder is not None, "start the server first"
         return self._folder
 
@@ -161,7 +161,7 @@ class EmbeddedServer:
 
     @property
     def socket_path(self) -> Path:
-        """Where its unix socket lies."""
+        """The path of its unix socket."""
         return (self._socket_folder or self.folder) / _SOCKET
 
     @property
@@ -270,7 +270,7 @@ class EmbeddedServer:
         return text[-500:].strip()
 
     def stop(self) -> None:
-        """End the server and remove its temporary folder. May be called twice."""
+        """End the server and remove its temporary folder. May be called again."""
         process, self._process = self._process, None
         if process is not None:
             process.terminate()

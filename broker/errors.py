@@ -4,14 +4,14 @@ ServerError
 ├── UnreachableError        no connection, or it broke: the outcome is unknown, ask again by id
 ├── OverlongAnswerError     the answer was longer than allowed, and is not read: ask for portions
 ├── RefusedError            the server answered with an error; `code` is its first word
-│   ├── FencedError         the worker is not among the living: start over as another
+│   ├── FencedError         the worker is not a live one: start over as another
 │   ├── StaleRecordError    it was sent by an old deploy record: read that again
 │   ├── NoGroupError        a stream or its group is gone
-│   ├── TransientError      loading, electing, busy: back off and go on
-│   │   └── MovedError      this connection leads to the wrong server: connect anew
-│   ├── UnwritableError     reading goes on, writing does not
+│   ├── TransientError      loading, electing, busy: back off and continue
+│   │   └── MovedError      this connection leads to the wrong server: connect again
+│   ├── UnwritableError     reading works, writing does not
 │   │   └── OutOfMemoryError  the server is at maxmemory
-│   ├── UnusableKeyError    a key is of a foreign kind: pass it over
+│   ├── UnusableKeyError    a key has the wrong type: skip it
 │   ├── NoScriptError       the server has forgotten a script: load it
 │   └── DeniedError         wrong password or missing permission: stop
 
@@ -34,9 +34,9 @@ class UnreachableError(ServerError):
 
 
 class OverlongAnswerError(ServerError):
-    """The server did what it was asked to; its answer is too long to be read, and was thrown away.
+    """The command was run, but its answer was too long and is discarded.
 
-    Whoever sets `Command.bytes_max` asks again, for less.
+    A caller that sets `Command.bytes_max` asks again, for less.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -53,7 +53,7 @@ class RefusedError(ServerError):
 
 
 class FencedError(RefusedError):
-    """The worker is not among the living any more."""
+    """The worker is not a live one any more."""
 
     remedy = Remedy.START_OVER
 
@@ -77,7 +77,7 @@ class TransientError(RefusedError):
 
 
 class MovedError(TransientError):
-    """What was asked for is served elsewhere: the connection is made anew, by the address."""
+    """Another server has it: the connection is opened again, by the address."""
 
 
 class UnwritableError(RefusedError):
@@ -91,7 +91,7 @@ class OutOfMemoryError(UnwritableError):
 
 
 class UnusableKeyError(RefusedError):
-    """A key is of a foreign kind, or lies where it must not: a foreign hand or a fault of ours."""
+    """A key has the wrong type or is in the wrong slot: somebody wrote it, or it is our bug."""
 
     remedy = Remedy.SET_ASIDE
 
@@ -189,7 +189,7 @@ _NAMED_MAX = 3
 def named(raw: Any, parts: Sequence[Any]) -> Any:
     """A missing right with the command and its keys or channels, which the server does not name.
 
-    Whatever else the answer to `parts` is comes back as it is.
+    Any other answer to `parts` is returned as it is.
     """
     if not isinstance(raw, DeniedError) or raw.code != "NOPERM":
         return raw

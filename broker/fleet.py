@@ -1,4 +1,4 @@
-"""Commands about the fleet: deploy records, and the life of workers."""
+"""Commands on the fleet: deploy records, and the server itself."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 from ..wire.deployment import Deployment, Stamp, VersionRecord
 from ..wire.keys import PRIORITIES, ModelKeys, models_key
-from .commands import Command, Part, as_is, as_map, as_names, call, plain
+from .commands import Command, Part, as_flat, as_is, as_map, as_names, call, plain
 
 
 def models(namespace: str) -> Command[list[str]]:
@@ -42,7 +42,7 @@ def deployment(keys: ModelKeys) -> Command[Deployment | None]:
 
 
 def deploy_hash(keys: ModelKeys) -> Command[dict[str, bytes]]:
-    """The deploy hash as it lies there, for operators; `Deployment.from_hash` reads it."""
+    """The deploy hash as stored, for operators; `Deployment.from_hash` reads it."""
     return plain(as_map, "HGETALL", keys.deploy)
 
 
@@ -58,7 +58,7 @@ def is_deployed(keys: ModelKeys) -> Command[bool]:
 
 
 def is_undeployed(keys: ModelKeys) -> Command[bool]:
-    """Whether an operator took the model out of service of late."""
+    """Whether an operator undeployed the model recently."""
     return plain(bool, "EXISTS", keys.undeployed)
 
 
@@ -111,7 +111,7 @@ def configure(
 
 
 def remove_bucket(keys: ModelKeys, version: str, edge: int) -> Command[bool]:
-    """Remove the streams of a draining bucket if nothing lies in them; whether they are gone."""
+    """Remove the streams of a draining bucket if they are empty; whether they are gone."""
     streams = [keys.queue(version, priority, edge) for priority in PRIORITIES]
     return call("remove_bucket", [keys.deploy, *streams], [f"draining:{version}", edge], bool)
 
@@ -133,14 +133,14 @@ def undeploy(
         keys: those of the model.
         other_keys: its streams and bells, as far as the record names them.
         forced: also where requests are open.
-        stamp: that of the record that names them; None = whatever it is.
+        stamp: that of the record that names them; None = any.
 
     Returns whether it was done (1 or 0, `CHANGED` where the record is another by now), and how many
     requests are open.
     """
     kept = (keys.workers, keys.lost, keys.journal, keys.dead)
-    whole = (keys.deploy, keys.due, keys.tenants, keys.later, keys.parked, keys.ttl)
-    script_keys = [keys.undeployed, *kept, *whole, *other_keys]
+    removed = (keys.deploy, keys.due, keys.tenants, keys.later, keys.parked, keys.ttl)
+    script_keys = [keys.undeployed, *kept, *removed, *other_keys]
     args: list[Part] = ["1" if forced else "0", UNDEPLOYED_MARK_MS, LEFT_BEHIND_MS, *(stamp or ())]
     return call("undeploy", script_keys, args, lambda raw: (raw[0], raw[1]))
 
@@ -166,122 +166,24 @@ def mend(
     streams: Sequence[str],
     nonce: str,
 ) -> Command[int]:
-    """Make anew what is missing of a deployed model: record, tenants, streams, groups.
+    """Restore what is missing of a deployed model: record, tenants, streams, groups.
 
     Args:
         keys: those of the model.
         known: the deploy hash as it was last read.
-        tenants: for whom it is deployed; none where that is not known.
+        tenants: those it is deployed for; empty where they are not known.
         streams: all its work streams.
-        nonce: what makes the nonce of a record that has to be made anew a fresh one.
+        nonce: part of the nonce of a record that has to be restored, so that it is a new one.
 
-    Returns how many keys and groups were made, `RESTORED` where the record was missing as well,
-    or `MARKED` where the model was taken out of service.
+    Returns how many keys and groups were created, `RESTORED` where the record was missing as well,
+    or `MARKED` where the model was undeployed.
     """
     ingress = [keys.ingress(tenant) for tenant in tenants]
     script_keys = [keys.deploy, keys.tenants, keys.undeployed, *ingress, *streams]
     nonce = f"restored:{known_epoch(known)[0]}:{nonce}"
     epoch = known.get("epoch", b"0")
-    args: list[Part] = [epoch, nonce, len(tenants), *tenants, *_announcement(known)]
+    args: list[Part] = [epoch, nonce, len(tenants), *tenants, *as_flat(known)]
     return call("mend", script_keys, args, int)
-
-
-def prune_routers(keys: ModelKeys, tenant: str, idle_ms: int) -> Command[int]:
-    """Forget routers that read an ingress stream once and are gone; returns how many."""
-    return call("prune", [keys.ingress(tenant)], [idle_ms], int)
-
-
-def _announcement(fields: Mapping[str, str | bytes]) -> list[Part]:
-    flat: list[Part] = []
-    for name, value in fields.items():
-        flat += (name, value)
-    return flat
-
-
-def join(
-    keys: ModelKeys, worker: str, ttl_ms: int, fields: Mapping[str, str | bytes]
-) -> Command[bool]:
-    """Enter a new worker among the living.
-
-    False where the name was used before, and where the model is not deployed.
-    """
-    script_keys = [keys.workers, keys.lost, keys.worker(worker), keys.deploy]
-    return call("join", script_keys, [worker, ttl_ms, *_announcement(fields)], bool)
-
-
-def beat(
-    keys: ModelKeys, worker: str, ttl_ms: int, fields: Mapping[str, str | bytes]
-) -> Command[int]:
-    """Say "still here"; 0 where the worker is no longer among the living."""
-    script_keys = [keys.workers, keys.worker(worker)]
-    return call("beat", script_keys, [worker, ttl_ms, *_announcement(fields)], int)
-
-
-def leave(keys: ModelKeys, worker: str) -> Command[bool]:
-    """Go by one's own will; peers recover what is left at once. False where it was gone before."""
-    own = (keys.worker(worker), keys.worker_bell(worker))
-    return call("leave", [keys.workers, keys.lost, *own, keys.deploy], [worker], bool)
-
-
-def vanish(keys: ModelKeys, worker: str) -> list[Command[int]]:
-    """Take a worker's traces from a model that is not deployed any more."""
-    hash_and_bell = (keys.worker(worker), keys.worker_bell(worker))
-    return [plain(int, "ZREM", keys.workers, worker), plain(int, "DEL", *hash_and_bell)]
-
-
-def ring_worker(keys: ModelKeys, worker: str) -> Command[bool]:
-    """Wake one worker; False where it is not among the living."""
-    return call("ring", [keys.workers, keys.worker_bell(worker)], [worker], bool)
-
-
-def forget_bells(bells: Sequence[str]) -> Command[int]:
-    """Remove bells, whatever lies in their place; whoever rings next makes them anew."""
-    return plain(int, "UNLINK", *bells)
-
-
-def living(keys: ModelKeys) -> Command[list[str]]:
-    """Names of the workers that count as alive."""
-    return plain(as_names, "ZRANGE", keys.workers, 0, -1)
-
-
-def beat_counters(keys: ModelKeys) -> Command[dict[str, float]]:
-    """The living of a model with their beat counters."""
-    return plain(_read_counters, "ZRANGE", keys.workers, 0, -1, "WITHSCORES")
-
-
-def _read_counters(raw: Sequence[bytes]) -> dict[str, float]:
-    return {raw[at].decode(errors="replace"): float(raw[at + 1]) for at in range(0, len(raw), 2)}
-
-
-_BURIED_HASH_MS = 600_000
-
-
-def bury(keys: ModelKeys, worker: str, counter: float) -> Command[bool]:
-    """Declare a worker dead if its counter is still the one seen; False where it is not."""
-    script_keys = [keys.workers, keys.lost, keys.worker(worker), keys.deploy]
-    return call("bury", script_keys, [worker, counter, _BURIED_HASH_MS], bool)
-
-
-def lost(keys: ModelKeys) -> Command[list[str]]:
-    """Workers that are gone and may have left entries behind."""
-    return plain(as_names, "SMEMBERS", keys.lost)
-
-
-def retire(keys: ModelKeys, worker: str, streams: Sequence[str]) -> Command[bool]:
-    """Forget a lost worker if nothing is pending for it in any of `streams`."""
-    script_keys = [keys.lost, keys.worker(worker), keys.worker_bell(worker), *streams]
-    return call("retire", script_keys, [worker], bool)
-
-
-def note_inside(keys: ModelKeys, worker: str, members: Sequence[str]) -> Command[int]:
-    """Write down which requests are inside the worker's device process, for peers to know."""
-    script_keys = [keys.workers, keys.worker(worker)]
-    return call("inside", script_keys, [worker, " ".join(members), _BURIED_HASH_MS], int)
-
-
-def announcement(keys: ModelKeys, worker: str) -> Command[dict[str, bytes]]:
-    """What a worker announced of itself; empty once it has been silent for the hash's TTL."""
-    return plain(as_map, "HGETALL", keys.worker(worker))
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +217,7 @@ def server_info() -> Command[ServerInfo]:
 
 
 def ping() -> Command[Any]:
-    """Is anybody there?"""
+    """Ask whether the server answers."""
     return plain(as_is, "PING")
 
 

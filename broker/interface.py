@@ -1,4 +1,4 @@
-"""What the programs ask of a broker: three kinds of connections, each of which a value makes.
+"""The interface of a broker: a value that makes three kinds of connections.
 
 Two brokers offer them, held to one suite of tests: `RedisBroker`, a server, and `MemoryBroker`, its
 twin inside one process (`testing/twin/`).
@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Protocol, Self, TypeVar
 
-from ..wire.errors import SettingsError
+from ..wire.errors import SettingsError, checked
 from .commands import Command
 
 T = TypeVar("T")
@@ -19,7 +19,7 @@ BLOCK_MARGIN_S = 2.0
 
 
 def blocking_timeout_s(block_s: float) -> float:
-    """The time-out of a connection on which the server is asked to wait for up to `block_s`."""
+    """The timeout of a connection on which the server is asked to wait for up to `block_s`."""
     return block_s + COMMAND_TIMEOUT_S
 
 
@@ -45,7 +45,7 @@ OnAnswer = Callable[["asyncio.Future[Any]", Any], None]
 
 
 class Executor(Protocol):
-    """Runs commands one after the other; belongs to one thread."""
+    """Runs commands one after the other; belongs to one thread. Implementations inherit from it."""
 
     def run(self, command: Command[T]) -> T:
         """Run one command.
@@ -53,6 +53,8 @@ class Executor(Protocol):
         Raises:
             UnreachableError: no answer.
             RefusedError: the server answered with an error.
+            OverlongAnswerError: the answer is over the command's `bytes_max`.
+            SettingsError: the command may wait in the server for longer than the connection does.
         """
 
     def run_each(self, commands: Sequence[Command[Any]]) -> list[Any]:
@@ -69,15 +71,16 @@ class Executor(Protocol):
             UnreachableError: no answer.
             RefusedError: the first error, after all commands have been tried.
         """
+        return [checked(answer) for answer in self.run_each(commands)]
 
     def close(self) -> None:
-        """Close the connection; the executor may be used again and connects anew."""
+        """Close the connection; the executor may be used again and reconnects."""
 
     def __enter__(self) -> Self:
-        """The executor itself; it is closed at the end."""
+        return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
+        self.close()
 
 
 class AsyncExecutor(Protocol):
@@ -85,7 +88,7 @@ class AsyncExecutor(Protocol):
 
     @property
     def was_reachable(self) -> bool:
-        """Whether there ever was a connection: if so, losing it may well pass."""
+        """Whether there ever was a connection: if so, its loss is probably temporary."""
 
     async def run(self, command: Command[T]) -> T:
         """Run one command.
@@ -104,18 +107,18 @@ class AsyncExecutor(Protocol):
     def post(self, packed: bytes, future: "asyncio.Future[Any]", on_answer: OnAnswer) -> None:
         """Send a packed command without waiting; callers bound how many they send.
 
-        What becomes of the future, `on_answer` decides; it may not send in turn.
+        `on_answer` resolves the future, or does not; it may not send in turn.
 
         Raises:
             UnreachableError: closed.
         """
 
     async def close(self) -> None:
-        """Close the connection and fail what is still in flight. May be called twice."""
+        """Close the connection and fail what is still in flight. May be called again."""
 
 
 class ChannelSubscription(Protocol):
-    """Sharded channels; what arrives is a hint, not the truth."""
+    """Sharded channels; messages may get lost."""
 
     def add(self, channel: str) -> None:
         """Subscribe, now or as soon as there is a connection."""
@@ -127,12 +130,12 @@ class ChannelSubscription(Protocol):
         """Connect, subscribe to all channels and receive until the connection breaks.
 
         Raises:
-            UnreachableError: no connection, or it broke; run again to go on.
+            UnreachableError: no connection, or it broke; run again to continue.
             RefusedError: the server does not let us subscribe.
         """
 
     async def close(self) -> None:
-        """Close the connection; `run` ends with `UnreachableError`. May be called twice."""
+        """Close the connection; `run` ends with `UnreachableError`. May be called again."""
 
 
 class Broker(Protocol):
@@ -142,7 +145,7 @@ class Broker(Protocol):
         """A connection for one thread.
 
         Args:
-            name: shown to whoever looks at the server's connections.
+            name: shown in the server's list of connections.
             timeout_s: how long one answer may take, time spent blocked in the server included.
         """
 

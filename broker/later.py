@@ -1,4 +1,4 @@
-"""Commands on requests that are parked until a later time: delayed ones, and retries."""
+"""Commands on requests that are parked until a later time: delayed ones, and failed ones."""
 
 from collections.abc import Sequence
 from enum import Enum
@@ -45,14 +45,14 @@ def ripe(keys: ModelKeys, count: int) -> Command[list[RipeItem]]:
 
 
 def _read_ripe(raw: Sequence[Any]) -> list[RipeItem]:
-    # A foreign hand may have written any bytes; nothing else is changed by reading them so.
+    # Somebody else may have written any bytes; reading them this way changes nothing else.
     return [
         RipeItem(item[0], *(part.decode(errors="replace") for part in item[1:])) for item in raw
     ]
 
 
 def forget(keys: ModelKeys, parked_ids: Sequence[bytes]) -> list[Command[int]]:
-    """Drop what is parked and was not parked by us."""
+    """Drop parked entries that neither a router nor a worker wrote."""
     body = plain(int, "XDEL", keys.parked, *parked_ids)
     return [body, plain(int, "ZREM", keys.later, *parked_ids)]
 
@@ -88,7 +88,6 @@ def retry(
         entry.entry_id,
         member(entry.tenant, entry.id),
         delay_ms,
-        entry.attempt + 1,
-        max(0, entry.retries - 1),
+        *entry.next_run,
     ]
     return call("retry", script_keys, args, Retried)

@@ -1,4 +1,4 @@
-"""Commands for lists of requests: what is open, and what lies in a stream. They take nothing."""
+"""Commands for lists of requests: open ones, and those in a stream. They change nothing."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -2,7 +2,7 @@
 
 The client library makes the connection (address, TLS, credentials); after its handshake a protocol
 of ours takes the transport over, because going through the library's streams costs several times
-the CPU of a whole request: answers go straight from the parser to the futures of their callers.
+the CPU of a request: answers go straight from the parser to the futures of their callers.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import hiredis
 import redis
 import redis.asyncio
 
-from ..wire.errors import ServerError
+from ..wire.errors import ServerError, checked
 from .commands import Command
 from .connections import introduction, looping_connection
 from .errors import (
@@ -28,7 +28,8 @@ from .errors import (
     raise_translated,
     refused,
 )
-from .interface import COMMAND_TIMEOUT_S, OnAnswer, OnMessage
+from .interface import COMMAND_TIMEOUT_S, AsyncExecutor, ChannelSubscription, OnAnswer, OnMessage
+from .packing import head_of, pack
 
 T = TypeVar("T")
 
@@ -38,18 +39,6 @@ _IN_FLIGHT_MAX = 10_000
 _WRITE_BYTES = 256 * 1024
 _CLOSE_TIMEOUT_S = 5.0
 _MORE_NEEDED = object()
-
-
-def pack(parts: Sequence[Any]) -> bytes:
-    """A command of texts, bytes and numbers as it goes to the server; `TypeError` for others."""
-    packed: bytes = hiredis.pack_command(tuple(parts))
-    return packed
-
-
-def head_of(packed: bytes) -> list[bytes]:
-    """A packed command and its first argument."""
-    lines = packed.split(b"\r\n", 5)
-    return [lines[at] for at in (2, 4) if at < len(lines)]
 
 
 class _Link(asyncio.Protocol):
@@ -158,22 +147,16 @@ def _resolve(future: asyncio.Future[Any], raw: Any) -> None:
         future.set_result(raw)
 
 
-def _checked(raw: Any) -> Any:
-    if isinstance(raw, ServerError):
-        raise raw
-    return raw
-
-
-def _tell(callers: Iterable[_Caller], error: ServerError) -> None:
+def _fail(callers: Iterable[_Caller], error: ServerError) -> None:
     for future, on_answer in callers:
         on_answer(future, error)
 
 
-class LoopingExecutor:
+class LoopingExecutor(AsyncExecutor):
     """Runs commands of many tasks on one connection. Belongs to the event loop that uses it.
 
     A broken connection fails the commands in flight with `UnreachableError`; the next command
-    connects anew. A server that leaves commands unanswered for `timeout_s` counts as broken.
+    reconnects. A server that leaves commands unanswered for `timeout_s` counts as broken.
     """
 
     def __init__(self, url: str, name: str, timeout_s: float = COMMAND_TIMEOUT_S) -> None:
@@ -195,33 +178,28 @@ class LoopingExecutor:
 
     @property
     def was_reachable(self) -> bool:
-        """Whether there ever was a connection: if so, losing it may well pass."""
+        """Whether there ever was a connection: if so, its loss is probably temporary."""
         return self._was_reachable
 
     async def run(self, command: Command[T]) -> T:
-        """Run one command.
-
-        Raises:
-            UnreachableError: no answer.
-            RefusedError: the server answered with an error.
-        """
+        """Run one command; see `AsyncExecutor`."""
         packed, script = pack(command.parts), command.script
         async with self._room:
             raw = await self._send(packed)
             if script is not None and isinstance(raw, NoScriptError):
                 load = ("SCRIPT", "LOAD", script.source)
-                _checked(named(await self._send(pack(load)), load))
+                checked(named(await self._send(pack(load)), load))
                 raw = await self._send(packed)
-        return command.read(_checked(named(raw, command.parts)))
+        return command.read(checked(named(raw, command.parts)))
 
     async def run_packed(self, packed: bytes) -> Any:
-        """Run a packed command that is not a script; returns the raw answer. Errors as of `run`."""
+        """Run a packed command; see `AsyncExecutor`."""
         async with self._room:
             raw = await self._send(packed)
-            return _checked(named(raw, head_of(packed)) if isinstance(raw, DeniedError) else raw)
+            return checked(named(raw, head_of(packed)) if isinstance(raw, DeniedError) else raw)
 
     async def run_each(self, commands: Sequence[Command[Any]]) -> list[Any]:
-        """Run plain commands in one round trip; a `ServerError` stands where one failed."""
+        """Run plain commands in one round trip; see `AsyncExecutor`."""
         assert all(command.script is None for command in commands)
         futures = [self._send(pack(command.parts)) for command in commands]
         raws = await asyncio.gather(*futures)
@@ -236,13 +214,9 @@ class LoopingExecutor:
         return future
 
     def post(self, packed: bytes, future: asyncio.Future[Any], on_answer: OnAnswer) -> None:
-        """Send a packed command without waiting; callers bound how many they send.
+        """Send a packed command without waiting; see `AsyncExecutor`.
 
-        It is dropped where the future is done before it is written. What becomes of the future,
-        `on_answer` decides; it may not send in turn.
-
-        Raises:
-            UnreachableError: closed.
+        It is dropped where the future is done before it is written.
         """
         if self._is_closed:
             raise UnreachableError("the executor was closed")
@@ -290,7 +264,7 @@ class LoopingExecutor:
             await _open_link(self._connection, link, self._name)
         except ServerError as error:
             self._connecting = None
-            _tell((caller for _, caller in self._outbox), error)
+            _fail((caller for _, caller in self._outbox), error)
             self._outbox.clear()
             return
         self._link, self._connecting = link, None
@@ -306,7 +280,7 @@ class LoopingExecutor:
 
     def _on_lost(self, error: UnreachableError) -> None:
         self._link = None
-        _tell(self._in_flight, error)
+        _fail(self._in_flight, error)
         self._in_flight.clear()
         if self._outbox and not self._is_flush_due:
             self._is_flush_due = True
@@ -327,7 +301,7 @@ class LoopingExecutor:
             self._watch()
 
     async def close(self) -> None:
-        """Close the connection and fail what is still in flight. May be called twice."""
+        """Close the connection and fail what is still in flight. May be called again."""
         self._is_closed = True
         if self._watchdog is not None:
             self._watchdog.cancel()
@@ -335,14 +309,14 @@ class LoopingExecutor:
             self._connecting.cancel()
             await asyncio.gather(self._connecting, return_exceptions=True)
         callers = [*self._in_flight, *(caller for _, caller in self._outbox)]
-        _tell(callers, UnreachableError("the executor was closed"))
+        _fail(callers, UnreachableError("the executor was closed"))
         self._in_flight.clear()
         self._outbox.clear()
         await _close_link(self._connection, self._link)
 
 
-class Subscription:
-    """Sharded channels on a connection of their own; what arrives is a hint, not the truth.
+class Subscription(ChannelSubscription):
+    """Sharded channels on a connection of their own; messages may get lost.
 
     `on_message(channel, payload)` is called for each message, and with None as payload each time
     that the server has confirmed a channel, after a reconnect again: from then on, nothing is
@@ -370,12 +344,7 @@ class Subscription:
             self._send("SUNSUBSCRIBE", channel)
 
     async def run(self) -> NoReturn:
-        """Connect, subscribe to all channels and receive until the connection breaks.
-
-        Raises:
-            UnreachableError: no connection, or it broke; run again to go on.
-            RefusedError: the server does not let us subscribe.
-        """
+        """Receive until the connection breaks; see `ChannelSubscription`."""
         self._end = asyncio.get_running_loop().create_future()
         link = _Link(self._on_answer, self._on_lost)
         await _open_link(self._connection, link, self._name)
@@ -410,5 +379,5 @@ class Subscription:
             self._end.set_exception(error)
 
     async def close(self) -> None:
-        """Close the connection; `run` ends with `UnreachableError`. May be called twice."""
+        """Close the connection; `run` ends with `UnreachableError`. May be called again."""
         await _close_link(self._connection, self._link)

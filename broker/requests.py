@@ -1,4 +1,4 @@
-"""Commands on the way of a request: submit, read ingress, accept, take, finish, look up."""
+"""Commands on requests: submit, accept, take, finish, look up."""
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from ..wire import limits
 from ..wire.deployment import Stamp, VersionRecord
-from ..wire.keys import INGRESS_GROUP, WORK_GROUP, ModelKeys, member
+from ..wire.keys import WORK_GROUP, ModelKeys, member
 from ..wire.request import Request
 from .commands import Command, Part, as_is, call, plain, waiting_command
 
@@ -51,11 +51,11 @@ class AcceptItem(NamedTuple):
     entry_id: bytes
     tenant: str
     request_id: str
-    timeout_ms: int
-    queue: str
-    bell: str
-    fields: Sequence[bytes]
-    inputs: bytes
+    timeout_ms: int = 0
+    queue: str = ""
+    bell: str = ""
+    fields: Sequence[bytes] = ()
+    inputs: bytes = b""
     refusal: bytes = b""
     inputs_at: str = ""
     delay_ms: int = 0
@@ -127,32 +127,6 @@ def forget_blob(keys: ModelKeys, tenant: str, request_id: str) -> Command[int]:
 # What lists and refusals show of an entry: so many fields, and none that is longer.
 HEAD_FIELDS_MAX = 100
 HEAD_FIELD_BYTES_MAX = 16 * 1024
-# One read of new entries; where they are larger, they are read again in portions.
-READ_BYTES_MAX = 32 * 1024 * 1024
-
-
-def read_ingress(
-    streams: Sequence[str], router: str, count: int, block_ms: int
-) -> Command[list[tuple[str, list[Entry]]]]:
-    """Read new entries of ingress streams, waiting up to `block_ms`.
-
-    `count` is per stream. A field list is None where the entry was deleted meanwhile.
-
-    Raises (when run):
-        OverlongAnswerError: they are too large to be read at once; `reread_ingress` has them.
-    """
-    group: tuple[Part, ...] = ("GROUP", INGRESS_GROUP, router, "COUNT", count)
-    block: tuple[Part, ...] = ("BLOCK", block_ms) if block_ms > 0 else ()
-    news = [">"] * len(streams)
-    parts = ("XREADGROUP", *group, *block, "STREAMS", *streams, *news)
-    return waiting_command(_read_streams, block_ms / 1000, *parts, bytes_max=READ_BYTES_MAX)
-
-
-def drop_ingress(stream: str, entry_ids: Sequence[bytes]) -> list[Command[Any]]:
-    """End ingress entries that nobody can be answered for."""
-    # In this order: of what is deleted and not acknowledged, the next look is reminded.
-    delete = plain(as_is, "XDEL", stream, *entry_ids)
-    return [delete, plain(as_is, "XACK", stream, INGRESS_GROUP, *entry_ids)]
 
 
 def read_entries(raw: Any) -> list[Entry]:
@@ -160,7 +134,8 @@ def read_entries(raw: Any) -> list[Entry]:
     return [(entry[0], entry[1]) for entry in raw]
 
 
-def _read_streams(raw: Any) -> list[tuple[str, list[Entry]]]:
+def read_streams(raw: Any) -> list[tuple[str, list[Entry]]]:
+    """The answer to a read of several streams."""
     if not raw:
         return []
     return [
@@ -183,7 +158,7 @@ def accept(
     Returns the number of open requests and one outcome per item.
 
     Raises (when run):
-        StaleRecordError: the record is another by now; nothing has happened.
+        StaleRecordError: the record has changed; nothing was done.
     """
     queues: dict[str, int] = {}
     script_keys: list[Part] = [
@@ -243,12 +218,12 @@ def take(
     deploy record by which the worker takes.
 
     Raises (when run):
-        FencedError: the worker is not among the living.
-        StaleRecordError: the deploy record is another by now; nothing was taken.
+        FencedError: the worker is not a live one.
+        StaleRecordError: the deploy record has changed; nothing was taken.
     """
     script_keys = [keys.workers, keys.due, keys.bell(record.version), keys.deploy, *streams]
     args = (worker, room, TAKE_BYTES_MAX, weight_max(record), *stamp)
-    return call("take", script_keys, args, _read_streams)
+    return call("take", script_keys, args, read_streams)
 
 
 def weight_max(record: VersionRecord) -> int:
@@ -259,12 +234,12 @@ def weight_max(record: VersionRecord) -> int:
 def reread_work(stream: str, worker: str, after: str, count: int) -> Command[list[Entry]]:
     """Entries after id `after` that are pending for this worker: handed out, and not ended."""
     group: tuple[Part, ...] = ("GROUP", WORK_GROUP, worker, "COUNT", count)
-    read = lambda raw: _read_streams(raw)[0][1] if raw else []  # noqa: E731 - a reader
+    read = lambda raw: read_streams(raw)[0][1] if raw else []  # noqa: E731 - a reader
     return plain(read, "XREADGROUP", *group, "STREAMS", stream, after)
 
 
 def drop_work(stream: str, entry_ids: Sequence[bytes]) -> list[Command[Any]]:
-    """End work entries that no router wrote, so that they are nobody's any more."""
+    """End work entries that no router wrote."""
     acknowledge = plain(as_is, "XACK", stream, WORK_GROUP, *entry_ids)
     return [acknowledge, plain(as_is, "XDEL", stream, *entry_ids)]
 
@@ -287,7 +262,7 @@ def recover(
     """Take over entries that a lost worker had taken from one stream, in their place.
 
     Raises (when run):
-        FencedError: the worker is not among the living.
+        FencedError: the worker is not a live one.
         StaleRecordError: the deploy record is another than that of `stamp`; nothing was taken.
     """
     script_keys = [keys.workers, keys.due, keys.lost, keys.worker(gone), stream, keys.deploy]

@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping
 from os import getpid
 from random import Random
 
-import orjson
-
-from ..broker import fleet
+from ..broker import membership
 from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor, blocking_timeout_s
 from ..broker.redis_broker import RedisBroker
 from ..broker.rights import WORKER, require_rights
@@ -23,7 +21,7 @@ from ..service.outage import Outage
 from ..service.settings import Settings
 from ..service.steps import Steps
 from ..service.watchdog import PROMPT, Pace, Watchdog
-from ..wire.announcements import worker_announcement
+from ..wire.announcements import LOADING, READY, REFUSED, WorkerAnnouncement
 from ..wire.deployment import Deployment, Stamp, VersionRecord
 from ..wire.errors import ServerError
 from ..wire.keys import ModelKeys
@@ -315,16 +313,17 @@ class Keeper:
 
     def _announcement(self, model: str, stamp: Stamp) -> dict[str, str]:
         lanes = [lane for (name, _), lane in self._lanes.items() if name == model]
-        states = {lane.version: _lane_state(lane) for lane in lanes}
-        return {
-            "lanes": orjson.dumps(states).decode(),
-            **worker_announcement(stamp),
-            "device": self._context.settings.device,
-            "stalled": ", ".join(self._context.watchdog.stalled),
-            "host": socket.gethostname(),
-            "pid": str(getpid()),
-            "room": str(sum(2 * lane.record.limits.max_batch_size for lane in lanes)),
-        }
+        return WorkerAnnouncement(
+            versions={lane.version: _lane_state(lane) for lane in lanes},
+            stamp=stamp,
+            stalled=", ".join(self._context.watchdog.stalled),
+            facts={
+                "device": self._context.settings.device,
+                "host": socket.gethostname(),
+                "pid": str(getpid()),
+                "room": str(sum(2 * lane.record.limits.max_batch_size for lane in lanes)),
+            },
+        ).to_fields()
 
     def _start_intake(self, keys: ModelKeys) -> None:
         over, name, worker = threading.Event(), f"intake {keys.model}", self._worker
@@ -339,7 +338,7 @@ class Keeper:
         self._worker.stop_taking()
         namespace = self._context.settings.namespace
         bells = [
-            fleet.ring_worker(ModelKeys(namespace, model), self._worker.name)
+            membership.ring(ModelKeys(namespace, model), self._worker.name)
             for model in self._intakes
         ]
         try:
@@ -372,8 +371,8 @@ class Keeper:
 
 def _lane_state(lane: Lane) -> dict[str, str]:
     if lane.refusal:
-        return {"state": "refused", "reason": lane.refusal}
-    return {"state": "ready" if lane.ready else "loading"}
+        return {"state": REFUSED, "reason": lane.refusal}
+    return {"state": READY if lane.ready else LOADING}
 
 
 def device_misfit(record: VersionRecord, device: str) -> str:

@@ -10,9 +10,9 @@ from typing import Any
 
 from ..broker import dead, fleet, listing, requests
 from ..broker.interface import Executor
-from ..producer.blobs import points_to_blob, store_command
+from ..producer.blobs import store_apart
 from ..wire.errors import BatchfleetError, ErrorKind, RequestError
-from ..wire.keys import ModelKeys, member
+from ..wire.keys import ModelKeys, Queue, member
 from ..wire.limits import INLINE_BYTES_DEFAULT, NAME_BYTES_MAX
 from ..wire.names import shown
 from ..wire.references import BLOB
@@ -36,27 +36,19 @@ class Letter:
     Attributes:
         entry_id: its place among the dead letters.
         entry: the request as a worker had it.
+        queue: where it lay: its version and priority.
         reply: what the caller was answered.
     """
 
     entry_id: bytes
     entry: WorkEntry
+    queue: Queue
     reply: Reply
 
     @property
     def written_ms(self) -> int:
         """Server time at which the request was given up."""
         return int(self.entry_id.partition(b"-")[0])
-
-    @property
-    def version(self) -> str:
-        """The version that ran it."""
-        return self.entry.stream.rsplit(":", 3)[-3]
-
-    @property
-    def priority(self) -> str:
-        """Its priority."""
-        return self.entry.stream.rsplit(":", 2)[-2]
 
     @property
     def attempts(self) -> int:
@@ -71,8 +63,8 @@ class Letter:
             "written_ms": self.written_ms,
             "tenant": self.entry.tenant,
             "id": self.entry.id,
-            "version": self.version,
-            "priority": self.priority,
+            "version": self.queue.version,
+            "priority": self.queue.priority,
             "error": error.get("name", self.reply.status),
             "message": str(error.get("message", "")),
             "attempts": self.attempts,
@@ -89,9 +81,8 @@ def read_letter(entry_id: bytes, flat: list[bytes]) -> Letter:
     if b"stream" not in fields or b"reply" not in fields:
         raise ValueError("a dead letter needs a stream and a reply")
     stream = fields[b"stream"].decode()
-    if stream.count(":") < 3:  # version, priority and bucket come last
-        raise ValueError("the stream of a dead letter must be a work stream")
-    return Letter(entry_id, parse_work(stream, entry_id, flat), decode_reply(fields[b"reply"]))
+    entry, reply = parse_work(stream, entry_id, flat), decode_reply(fields[b"reply"])
+    return Letter(entry_id, entry, Queue.parse(stream), reply)
 
 
 def letters(executor: Executor, keys: ModelKeys) -> Iterator[Letter]:
@@ -143,8 +134,8 @@ def replay(executor: Executor, keys: ModelKeys, letter: Letter, used: set[str]) 
     request = as_request(letter, new_id)
     has_blob = len(request.inputs) > INLINE_BYTES_DEFAULT
     if has_blob:
-        executor.run(store_command(keys, entry.tenant, request))
-        request = points_to_blob(request)
+        store, request = store_apart(keys, entry.tenant, request)
+        executor.run(store)
     fields = request.to_fields()
     added = executor.run(dead.replay(keys, entry.tenant, letter.entry_id, fields))
     if isinstance(added, bytes):
@@ -161,34 +152,15 @@ def replay(executor: Executor, keys: ModelKeys, letter: Letter, used: set[str]) 
 
 
 def as_request(letter: Letter, new_id: str) -> Request:
-    """The request that a letter was, under another id, with all its retries.
+    """The request that a letter was, under another id; it runs as often as at first.
 
     Raises:
         NotReplayableError: its inputs are gone.
     """
     entry = letter.entry
-    is_elsewhere = entry.inputs_at is not None
-    if entry.inputs_at == BLOB or not (entry.inputs or is_elsewhere):
+    if entry.inputs_at == BLOB or not (entry.inputs or entry.inputs_at):
         raise NotReplayableError(f"{entry.id} cannot be replayed: its inputs have expired")
-    return Request(
-        id=new_id,
-        inputs=entry.inputs,
-        content_type=entry.content_type,
-        accept=None if entry.accept == entry.content_type else entry.accept,
-        version=entry.version,
-        outputs=entry.outputs,
-        parameters=entry.parameters,
-        priority=letter.priority,
-        timeout_ms=entry.timeout_ms,
-        result_ttl_ms=entry.result_ttl_ms,
-        rows=entry.rows if entry.rows > 1 else None,
-        truncate=entry.truncate,
-        meta=entry.meta,
-        traceparent=entry.traceparent,
-        inputs_at=entry.inputs_at,
-        inputs_bytes=entry.inputs_bytes if is_elsewhere else None,
-        retries=(entry.attempt - 1 + entry.retries) or None,
-    )
+    return entry.to_request(new_id, letter.queue.priority)
 
 
 def replay_ids(old_id: str) -> Iterator[str]:

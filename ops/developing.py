@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..broker import fleet
+from ..broker import membership
 from ..consumer.link.device_command import device_command
 from ..consumer.link.device_environment import device_environment
 from ..consumer.link.link import DeviceLink
@@ -25,12 +25,12 @@ from ..models.store import Store
 from ..service.clock import Clock
 from ..service.lifecycle import guarded_thread
 from ..service.settings import Settings
+from ..wire.announcements import READY, REFUSED, WorkerAnnouncement
 from ..wire.deployment import LIMIT_ROWS
 from ..wire.errors import BatchfleetError
 from . import deployment
 from .deployment import Operator
 from .local_fleet import LocalFleet, ProcessContext
-from .survey import read_worker
 
 REFRESH_MS = 200
 GRACE_MS = 2_000
@@ -202,9 +202,9 @@ class Development:
             return
         state, reason = self._state_of(self._serving)
         self._told = state in ("ready", "refused")
-        if state == "ready":
+        if state == READY:
             self._tell_serving()
-        elif state == "refused":
+        elif state == REFUSED:
             self._tell(f"{reason}\nrequests wait until you fix the file")
 
     def _tell_serving(self) -> None:
@@ -216,23 +216,23 @@ class Development:
         if candidate is None or serving is None:
             return
         state, reason = self._state_of(candidate)
-        if state == "ready":
+        if state == READY:
             tenants = [self._local.settings.tenant]
             deployment.deploy(self._operator, candidate.model, candidate.record(), tenants)
             self._serving, self._candidate = candidate, None
             self._tell_at_ms = self._clock.monotonic_ms() + _ROUTER_LOOKS * REFRESH_MS
             self._leaving.append(serving)
-        elif state == "refused":
+        elif state == REFUSED:
             self._tell(f"{reason}\n{serving.model}/{serving.version} keeps serving")
             self._candidate = None
             self._leaving.append(candidate)
 
     def _state_of(self, manifest: Manifest) -> tuple[str, str]:
         executor, keys = self._operator.executor, self._operator.keys(manifest.model)
-        for worker in executor.run(fleet.living(keys)):
-            announced = executor.run(fleet.announcement(keys, worker))
-            said = read_worker(worker, announced).versions.get(manifest.version, {})
-            return str(said.get("state", "")), str(said.get("reason", ""))
+        for worker in executor.run(membership.living(keys)):
+            fields = executor.run(membership.announcement(keys, worker))
+            said = WorkerAnnouncement.from_fields(fields)
+            return said.state_of(manifest.version), said.reason_of(manifest.version)
         return "", ""
 
     def _withdraw(self, manifest: Manifest) -> bool:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..broker import fleet
+from ..broker import fleet, membership
 from ..service.clock import Clock
-from ..wire.announcements import read_worker_announcement
+from ..wire.announcements import WorkerAnnouncement
 from ..wire.deployment import Stamp
 from ..wire.errors import BatchfleetError
 from .deployment import Operator
@@ -25,7 +25,7 @@ class NotFollowedError(BatchfleetError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class Follower:
     """A router, or a worker of a model.
 
     Attributes:
@@ -51,7 +51,7 @@ class Following:
     """The programs at one moment, and the record in force; None where there is none any more."""
 
     stamp: Stamp | None
-    programs: Sequence[Program]
+    programs: Sequence[Follower]
 
     @property
     def behind(self) -> list[str]:
@@ -100,18 +100,20 @@ def read_following(operator: Operator, model: str, workers: Collection[str] = ()
     # In this order: whoever announces what is in force by then has not seen anything older.
     stamp = executor.run(fleet.deploy_stamp(keys))
     found = [
-        Program(name=name, kind=ROUTER, stamp=(acts_by or {}).get(model), is_silent=acts_by is None)
+        Follower(
+            name=name, kind=ROUTER, stamp=(acts_by or {}).get(model), is_silent=acts_by is None
+        )
         for name, acts_by in read_routers(executor, operator.namespace).items()
     ]
-    living, lost = executor.run_all([fleet.living(keys), fleet.lost(keys)])
+    living, lost = executor.run_all([membership.living(keys), membership.lost(keys)])
     names = sorted({*workers, *living, *lost})
-    announced = executor.run_all([fleet.announcement(keys, name) for name in names])
+    announced = executor.run_all([membership.announcement(keys, name) for name in names])
     for name, fields in zip(names, announced, strict=True):
         # Who has left is lost, and has taken its hash along; of who is buried that is kept a while.
         if fields or name in living:
             is_silent = not fields or name in lost
-            acts_by = read_worker_announcement(fields)
-            found.append(Program(name=name, kind=WORKER, stamp=acts_by, is_silent=is_silent))
+            acts_by = WorkerAnnouncement.from_fields(fields).stamp
+            found.append(Follower(name=name, kind=WORKER, stamp=acts_by, is_silent=is_silent))
     return Following(stamp=stamp, programs=found)
 
 

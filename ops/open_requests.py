@@ -1,6 +1,6 @@
-"""The open requests of a model: where each lies, and taking them back.
+"""The open requests of a model: their places, and cancelling them.
 
-A list is read in several steps while the fleet goes on: a request that moves meanwhile may be shown
+A list is read in several steps while the fleet works: a request that moves meanwhile may be shown
 where it was, or nowhere.
 """
 
@@ -11,15 +11,12 @@ from typing import Any, TypeVar
 
 from ..broker import fleet, listing, requests
 from ..broker.commands import Command
+from ..broker.ending import CANCELLED, bare_envelopes, end_requests
 from ..broker.errors import NoGroupError
 from ..broker.interface import Executor
-from ..router.sweeping import CANCELLED, end_each
-from ..router.view import ModelView
-from ..wire.codec import JSON
 from ..wire.deployment import Deployment
-from ..wire.keys import ModelKeys, member
+from ..wire.keys import ModelKeys, Queue, member, read_member, read_queue
 from ..wire.limits import FINISH_ITEMS_MAX
-from ..wire.reply import Envelope
 from ..wire.states import State
 from ..wire.work import WorkEntry, parse_work
 
@@ -29,7 +26,7 @@ _MEMBERS_PAGE = 1000
 
 
 class Place(Enum):
-    """Where an open request may lie."""
+    """Where an open request may be."""
 
     WAITING = "waiting"  # in a queue
     TAKEN = "taken"  # in a worker's hands
@@ -44,13 +41,13 @@ class OpenRequest:
     Attributes:
         tenant, id: which one.
         deadline_ms: server time by which it is answered.
-        place: where it lies.
+        place: where it is.
         version, queue: version that will run it; priority and bucket, as `high:32`.
         worker: who has taken it; else empty.
         since_ms: server time at which it came there.
         until_ms: server time at which a parked one is moved to its queue.
-        attempt: runs, the one that goes on or comes next included.
-        retries: how often it may still run again after it fails.
+        attempt: runs, including the current or next one.
+        retries_left: how often it may still run again after it fails.
     """
 
     tenant: str
@@ -63,7 +60,7 @@ class OpenRequest:
     since_ms: float | None = None
     until_ms: float | None = None
     attempt: int = 1
-    retries: int = 0
+    retries_left: int = 0
 
     @property
     def member(self) -> str:
@@ -90,8 +87,9 @@ def open_requests(executor: Executor, keys: ModelKeys, deployment: Deployment) -
     unseen = [name for name in deadlines if name not in found]
     still_open = set(unseen) - set(_closed(executor, keys, unseen))
     for name in still_open:
-        tenant, _, request_id = name.partition(":")
-        found[name] = OpenRequest(tenant=tenant, id=request_id, deadline_ms=deadlines[name])
+        if (named := read_member(name.encode())) is not None:
+            tenant, request_id = named
+            found[name] = OpenRequest(tenant=tenant, id=request_id, deadline_ms=deadlines[name])
     return [found[name] for name in deadlines if name in found]
 
 
@@ -104,8 +102,8 @@ def _members(executor: Executor, keys: ModelKeys) -> Iterator[tuple[str, float]]
 
 def _closed(executor: Executor, keys: ModelKeys, members: Sequence[str]) -> Iterator[str]:
     for at in range(0, len(members), _MEMBERS_PAGE):
-        some = members[at : at + _MEMBERS_PAGE]
-        yield from executor.run(requests.closed_among(keys, some))
+        page = members[at : at + _MEMBERS_PAGE]
+        yield from executor.run(requests.closed_among(keys, page))
 
 
 def _parked(executor: Executor, keys: ModelKeys) -> Iterator[OpenRequest]:
@@ -114,9 +112,10 @@ def _parked(executor: Executor, keys: ModelKeys) -> Iterator[OpenRequest]:
         times |= page
     for entry, flat in _entries(executor, keys.parked):
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        queue = fields.get(b"queue", b"").decode(errors="replace")
+        queue = read_queue(keys, fields.get(b"queue", b"").decode(errors="replace"))
         until_ms = times.get(entry.entry_id.decode())
-        yield _request(entry, queue, Place.PARKED, until_ms=until_ms)
+        if queue is not None:
+            yield _request(entry, queue, Place.PARKED, until_ms=until_ms)
 
 
 def _queued(executor: Executor, keys: ModelKeys, deployment: Deployment) -> Iterator[OpenRequest]:
@@ -124,29 +123,27 @@ def _queued(executor: Executor, keys: ModelKeys, deployment: Deployment) -> Iter
         for stream in fleet.queue_streams(keys, record):
             entries = [entry for entry, _ in _entries(executor, stream)]
             holders = _holders(executor, stream) if entries else {}
+            queue = Queue.parse(stream)
             for entry in entries:
                 holder = holders.get(entry.entry_id)
                 if holder is None:
-                    yield _request(entry, stream, Place.WAITING)
+                    yield _request(entry, queue, Place.WAITING)
                 else:
                     attempt = entry.attempt + holder.deliveries - 1
-                    yield _request(
-                        entry, stream, Place.TAKEN, worker=holder.worker, attempt=attempt
-                    )
+                    yield _request(entry, queue, Place.TAKEN, worker=holder.worker, attempt=attempt)
 
 
-def _request(entry: WorkEntry, stream: str, place: Place, **facts: Any) -> OpenRequest:
-    version, priority, bucket = stream.rsplit(":", 3)[-3:]
+def _request(entry: WorkEntry, queue: Queue, place: Place, **facts: Any) -> OpenRequest:
     known = {"attempt": entry.attempt, **facts}
     return OpenRequest(
         tenant=entry.tenant,
         id=entry.id,
         deadline_ms=entry.deadline_ms,
         place=place,
-        version=version,
-        queue=f"{priority}:{bucket}",
+        version=queue.version,
+        queue=f"{queue.priority}:{queue.edge}",
         since_ms=entry.accepted_ms,
-        retries=entry.retries,
+        retries_left=entry.retries,
         **known,
     )
 
@@ -159,15 +156,17 @@ def _entries(executor: Executor, stream: str) -> Iterator[tuple[WorkEntry, list[
         try:
             yield parse_work(stream, entry_id, flat or ()), flat or []
         except ValueError:
-            continue  # a foreign hand's; it belongs to no request
+            continue  # written by somebody else; it belongs to no request
 
 
 def _holders(executor: Executor, stream: str) -> dict[bytes, listing.Taken]:
     try:
         taken = _pages(
-            executor, lambda start: listing.taken(stream, start, _PAGE), lambda one: one.entry_id
+            executor,
+            lambda start: listing.taken(stream, start, _PAGE),
+            lambda entry: entry.entry_id,
         )
-        return {one.entry_id: one for one in taken}
+        return {entry.entry_id: entry for entry in taken}
     except NoGroupError:
         return {}  # the stream was just removed
 
@@ -183,7 +182,7 @@ def _pages(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled:
-    """What became of a wish to cancel. `was_open`: it has been cancelled now.
+    """What became of a request that was to be cancelled. `was_open`: it is cancelled now.
 
     `state` is the one that it is in: `unknown` where nothing is known of such a request.
     """
@@ -196,47 +195,41 @@ class Cancelled:
 
 def cancel(
     executor: Executor,
-    view: ModelView,
+    keys: ModelKeys,
+    deployment: Deployment,
     named: Sequence[tuple[str, str]],
     on_progress: Callable[[int], None] = lambda _: None,
 ) -> list[Cancelled]:
     """Answer `cancelled` to requests, each a tenant and an id, as far as they are open.
 
-    A router's copy of this is `cancel` in an ingress entry; whoever comes first writes the answer.
+    A router's copy of this is `cancel` in an ingress entry; the first one writes the reply.
 
     Args:
         executor: a connection.
-        view: the model; record and limits are enough.
+        keys: those of the model.
+        deployment: its deploy record.
         named: the requests.
-        on_progress: is told how many more are done.
+        on_progress: called with the number of further ones that are done.
 
     Raises:
         ServerError: the server failed; cancelling again is harmless.
     """
     outcomes: list[Cancelled] = []
     for at in range(0, len(named), FINISH_ITEMS_MAX):
-        some = named[at : at + FINISH_ITEMS_MAX]
-        outcomes += _cancel_some(executor, view, some)
-        on_progress(len(some))
-    return outcomes
-
-
-def _cancel_some(
-    executor: Executor, view: ModelView, named: Sequence[tuple[str, str]]
-) -> list[Cancelled]:
-    keys = view.keys
-    envelopes = [
-        Envelope(id=request_id, tenant=tenant, accept=JSON, model=keys.model)
-        for tenant, request_id in named
-    ]
-    ended = end_each(executor, view, envelopes, CANCELLED)
-    states = executor.run_all([requests.tombstone(keys, *one) for one in named])
-    return [
-        Cancelled(
-            tenant=tenant,
-            id=request_id,
-            was_open=outcome is requests.Finished.ANSWERED,
-            state=State.UNKNOWN if status is None else State(status),
+        batch = named[at : at + FINISH_ITEMS_MAX]
+        envelopes = bare_envelopes(keys.model, batch)
+        ended = end_requests(executor, keys, deployment, envelopes, CANCELLED)
+        states = executor.run_all(
+            [requests.tombstone(keys, tenant, request_id) for tenant, request_id in batch]
         )
-        for (tenant, request_id), outcome, status in zip(named, ended, states, strict=True)
-    ]
+        outcomes += [
+            Cancelled(
+                tenant=tenant,
+                id=request_id,
+                was_open=outcome is requests.Finished.ANSWERED,
+                state=State.UNKNOWN if status is None else State(status),
+            )
+            for (tenant, request_id), outcome, status in zip(batch, ended, states, strict=True)
+        ]
+        on_progress(len(batch))
+    return outcomes

@@ -4,13 +4,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..broker import announcing, fleet, requests
+from ..broker import fleet, membership, requests, routers
 from ..broker.blocking import BlockingExecutor
 from ..broker.errors import UnusableKeyError
-from ..wire.announcements import read_lanes
+from ..wire.announcements import READY, WorkerAnnouncement
 from ..wire.deployment import Deployment, Stamp, VersionRecord
 from ..wire.errors import ServerError, SettingsError
-from ..wire.keys import ModelKeys
+from ..wire.keys import ModelKeys, Queue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class WorkerStatus:
     Attributes:
         name: its name.
         versions: version → what it says of it: `state`, and `reason` where it refused.
-        stalled: its loops that stand still, as text; empty where all go on.
+        stalled: its stalled loops, as text; empty if there are none.
         facts: everything else that it announced, as text.
     """
 
@@ -111,11 +111,11 @@ def read_routers(
         ServerError: the server failed.
     """
     try:
-        names = executor.run(announcing.router_names(namespace))
-    except UnusableKeyError:  # until a router makes it anew
+        names = executor.run(routers.names(namespace))
+    except UnusableKeyError:  # until a router restores it
         names = []
-    found = executor.run_each([announcing.router_stamps(namespace, name) for name in names])
-    # What a foreign hand has put in the place of its announcement is no sign of a router.
+    found = executor.run_each([routers.stamps(namespace, name) for name in names])
+    # An announcement that somebody else wrote is no sign of a router.
     signs = [None if isinstance(one, UnusableKeyError) else one for one in found]
     for sign in signs:
         if isinstance(sign, ServerError):
@@ -130,7 +130,7 @@ def forget_routers(executor: BlockingExecutor, namespace: str, silent: Collectio
         ServerError: the server failed.
     """
     if silent:
-        executor.run(announcing.prune_names(namespace, sorted(silent)))
+        executor.run(routers.prune_names(namespace, sorted(silent)))
 
 
 def _survey_model(executor: BlockingExecutor, keys: ModelKeys) -> ModelStatus:
@@ -139,7 +139,7 @@ def _survey_model(executor: BlockingExecutor, keys: ModelKeys) -> ModelStatus:
             fleet.deploy_hash(keys),
             fleet.tenants(keys),
             requests.open_requests(keys),
-            fleet.living(keys),
+            membership.living(keys),
         ]
     )
     try:
@@ -148,7 +148,7 @@ def _survey_model(executor: BlockingExecutor, keys: ModelKeys) -> ModelStatus:
         return ModelStatus(model=keys.model, open_requests=open_requests, fault=str(error))
     if deployment is None:
         return ModelStatus(model=keys.model, fault="listed, but not deployed")
-    announced = executor.run_all([fleet.announcement(keys, worker) for worker in living])
+    announced = executor.run_all([membership.announcement(keys, worker) for worker in living])
     workers = [read_worker(name, fields) for name, fields in zip(living, announced, strict=True)]
     return ModelStatus(
         model=keys.model,
@@ -166,16 +166,8 @@ def _survey_model(executor: BlockingExecutor, keys: ModelKeys) -> ModelStatus:
 
 def read_worker(name: str, announcement: Mapping[str, bytes]) -> WorkerStatus:
     """Read what a worker announced."""
-    return WorkerStatus(
-        name=name,
-        versions=read_lanes(announcement.get("lanes", b"{}")),
-        facts={
-            field: value.decode(errors="replace")
-            for field, value in sorted(announcement.items())
-            if field not in ("lanes", "stalled", "nonce")
-        },
-        stalled=announcement.get("stalled", b"").decode(errors="replace"),
-    )
+    said = WorkerAnnouncement.from_fields(announcement)
+    return WorkerStatus(name=name, versions=said.versions, facts=said.facts, stalled=said.stalled)
 
 
 def _survey_version(
@@ -189,10 +181,10 @@ def _survey_version(
     lengths = executor.run_all([requests.stream_length(stream) for stream in streams])
     entries = dict.fromkeys(record.edges, 0)
     for stream, length in zip(streams, lengths, strict=True):
-        entries[int(stream.rpartition(":")[2])] += length
+        entries[Queue.parse(stream).edge] += length
     return VersionStatus(
         version=record.version,
         stable=record.version == deployment.stable,
-        ready_workers=sum(worker.state_of(record.version) == "ready" for worker in workers),
+        ready_workers=sum(worker.state_of(record.version) == READY for worker in workers),
         entries=entries,
     )

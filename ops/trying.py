@@ -70,7 +70,7 @@ def candidate_of_store(settings: Settings, manifest: Manifest) -> Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class TrialRequest:
     """What to ask: inputs as a client takes them, parameters in JSON, the last stage to run."""
 
     inputs: Any
@@ -79,7 +79,7 @@ class Question:
 
 
 def try_candidate(
-    candidate: Candidate, question: Question, settings: Settings, environ: Mapping[str, str]
+    candidate: Candidate, wanted: TrialRequest, settings: Settings, environ: Mapping[str, str]
 ) -> Trial:
     """Run one request through a version; `environ` is our environment, of which it gets little.
 
@@ -88,7 +88,7 @@ def try_candidate(
         VersionRefusedError: the version cannot be loaded.
         RequestError: the request ends in an error, as a caller would get it.
     """
-    body, _ = encode_inputs(question.inputs)
+    body, _ = encode_inputs(wanted.inputs)
     manifest = candidate.manifest
     job = TrialJob(
         store=candidate.store,
@@ -101,8 +101,8 @@ def try_candidate(
         record=record_of(manifest.record()),
         sources="" if candidate.sources is None else str(candidate.sources),
         inputs=base64.b64encode(encode_body(body, MSGPACK)).decode(),
-        parameters=question.parameters,
-        stage=question.stage,
+        parameters=wanted.parameters,
+        stage=wanted.stage,
         log_level=settings.log_level,
         log_format=settings.log_format,
     )

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ..broker import fleet
+from ..broker import fleet, membership
 from ..service.clock import Clock
+from ..wire.announcements import READY, REFUSED, WorkerAnnouncement
 from ..wire.errors import BatchfleetError
 from .deployment import Operator
-from .survey import read_worker
 
 LOOK_S = 0.1
 
@@ -73,22 +73,19 @@ def read_verdict(operator: Operator, model: str, version: str) -> Verdict:
         ServerError: the server failed.
     """
     executor, keys = operator.executor, operator.keys(model)
-    living = executor.run(fleet.living(keys))
+    living = executor.run(membership.living(keys))
     models = executor.run(fleet.models(operator.namespace))
-    others = executor.run_all([fleet.living(operator.keys(other)) for other in models])
-    announced = executor.run_all([fleet.announcement(keys, worker) for worker in living])
-    states = {
-        worker: read_worker(worker, fields).versions.get(version, {})
-        for worker, fields in zip(living, announced, strict=True)
-    }
+    others = executor.run_all([membership.living(operator.keys(other)) for other in models])
+    announced = executor.run_all([membership.announcement(keys, worker) for worker in living])
+    said = dict(zip(living, map(WorkerAnnouncement.from_fields, announced), strict=True))
     return Verdict(
         workers=len(living),
         elsewhere=len({worker for workers in others for worker in workers} - set(living)),
-        ready=sum(state.get("state") == "ready" for state in states.values()),
+        ready=sum(one.state_of(version) == READY for one in said.values()),
         refused={
-            worker: str(state.get("reason", ""))
-            for worker, state in states.items()
-            if state.get("state") == "refused"
+            worker: one.reason_of(version)
+            for worker, one in said.items()
+            if one.state_of(version) == REFUSED
         },
     )
 

@@ -14,15 +14,15 @@ from ..broker import requests
 from ..broker.commands import Command
 from ..broker.errors import DeniedError, UnreachableError, named
 from ..broker.interface import Broker
-from ..broker.looping import head_of
-from ..wire.errors import BatchfleetError, ErrorKind, ProtocolError, RequestError, ServerError
+from ..broker.packing import head_of
+from ..wire.errors import BatchfleetError, ProtocolError, RequestError, ServerError, checked
 from ..wire.keys import ModelKeys
 from ..wire.names import require_name
 from ..wire.numbers import Range
 from ..wire.reply import Reply, decode_reply
 from ..wire.states import State
 from .blobs import may_have_blobs, with_outputs
-from .errors import ClientClosedError, WaitTimeoutError, not_picklable
+from .errors import ClientClosedError, WaitTimeoutError, not_picklable, reply_gone
 from .ingress import Ingress, NotAddedError, PackedRequest, check_added
 from .missing import why_not_added
 from .options import (
@@ -216,7 +216,9 @@ class AsyncClient:
                     # Repeatedly: another router may read this before it reads the request.
                     send = partial(self._executor.run_packed, packed)
                     if await self._reconnect.retry_once(send, seconds) is None:
-                        raise await self._why_not_added(self._keys_of(known))
+                        raise await why_not_added(
+                            self._executor, self._keys_of(known), self._tenant
+                        )
                     await pauses.pause()
         except TimeoutError as error:
             raise WaitTimeoutError(f"no router cancelled {known.id} in time") from error
@@ -231,12 +233,11 @@ class AsyncClient:
             requests.reply(keys, self._tenant, known.id),
         )
         # As the waiter does: without a right to the tombstone, a reply that is gone is not noticed.
-        status, raw = None if isinstance(status, DeniedError) else _checked(status), _checked(raw)
+        status, raw = None if isinstance(status, DeniedError) else checked(status), checked(raw)
         if raw is not None:
             return await self._hand_over(keys, _decode(raw, known.id))
         if status is not None:
-            text = f"{known.id} finished as {status}; its reply was already taken or has expired"
-            raise RequestError.of(ErrorKind.UNKNOWN_REQUEST, text)
+            raise reply_gone(known.id, status)
         return None
 
     async def status(self, handle: HandleLike) -> State:
@@ -249,12 +250,13 @@ class AsyncClient:
         keys = self._keys_of(known)
         # In the order of a request's states, so that it cannot change between two reads unseen.
         start = (known.entry_id or b"+").decode()
-        entries, deadline, status, raw = await self._read(
+        answers = await self._ask_each(
             requests.waiting(keys.ingress(self._tenant), start, 1),
             requests.deadline(keys, self._tenant, known.id),
             requests.tombstone(keys, self._tenant, known.id),
             requests.reply(keys, self._tenant, known.id),
         )
+        entries, deadline, status, raw = map(checked, answers)
         if status is not None:
             return State(status)
         if deadline is not None:
@@ -333,7 +335,7 @@ class AsyncClient:
         return self._ingress(handle.model).keys
 
     def _ingress(self, model: str) -> Ingress:
-        # Asked first: what is no text may not even have a place in a cache.
+        # Checked first: what is no text may not be hashable, as a key of the cache must be.
         return self._ingresses(model if type(model) is str else require_name("model", model))
 
     def _open_ingress(self, model: str) -> Ingress:
@@ -367,13 +369,7 @@ class AsyncClient:
             await self._executor.run(
                 requests.forget_blob(entry.keys, self._tenant, entry.request_id)
             )
-        return await self._why_not_added(entry.keys)
-
-    async def _why_not_added(self, keys: ModelKeys) -> RequestError:
-        return await why_not_added(self._executor, keys, self._tenant)
-
-    async def _read(self, *commands: Command[Any]) -> list[Any]:
-        return [_checked(answer) for answer in await self._ask_each(*commands)]
+        return await why_not_added(self._executor, entry.keys, self._tenant)
 
     async def _ask_each(self, *commands: Command[Any]) -> list[Any]:
         answers = await self._executor.run_each(commands)
@@ -393,7 +389,7 @@ class AsyncClient:
         return Result(reply)
 
     async def close(self) -> None:
-        """End what waits with `ClientClosedError` and disconnect. May be called twice."""
+        """End all waits with `ClientClosedError` and disconnect. May be called again."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -407,12 +403,6 @@ class AsyncClient:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-def _checked(answer: Any) -> Any:
-    if isinstance(answer, ServerError):
-        raise answer
-    return answer
 
 
 def _decode(raw: bytes, request_id: str) -> Reply:

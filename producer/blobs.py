@@ -1,4 +1,4 @@
-"""Inputs too large for their entry, and outputs too large for their reply, under blob keys."""
+"""Blobs: inputs too large for their entry, and outputs too large for their reply."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,34 +15,28 @@ from ..wire.reply import Reply
 from ..wire.request import Request
 
 
-def blob_ttl_ms(timeout_ms: int | None, delay_ms: int | None) -> int:
-    """How long inputs must lie there: until no worker can want them any more.
+def store_apart(keys: ModelKeys, tenant: str, request: Request) -> tuple[Command[Any], Request]:
+    """The command that stores the inputs of a request as a blob, and the request that refers to it.
 
-    A client does not know what time-out the deployment gives a request that names none, so that
-    inputs lie for the longest there is; a finished request has its inputs removed.
+    The blob expires once no worker can need it any more. A client does not know which time-out the
+    deployment gives a request that names none, so it assumes the longest; `finish` removes the blob
+    earlier.
     """
-    return (delay_ms or 0) + (timeout_ms or TIMEOUT_MS_MAX) + RESEND_WINDOW_MS + BLOB_MARGIN_MS
-
-
-def store_command(keys: ModelKeys, tenant: str, request: Request) -> Command[Any]:
-    """What puts the inputs of a request under its blob key."""
-    ttl_ms = blob_ttl_ms(request.timeout_ms, request.delay_ms)
-    return requests.store_blob(keys, tenant, request.id, request.inputs, ttl_ms)
-
-
-def points_to_blob(request: Request) -> Request:
-    """The request without its inputs, saying that they lie under its blob key."""
-    return request._replace(inputs=b"", inputs_at=BLOB, inputs_bytes=len(request.inputs))
+    timeout_ms = request.timeout_ms or TIMEOUT_MS_MAX
+    ttl_ms = (request.delay_ms or 0) + timeout_ms + RESEND_WINDOW_MS + BLOB_MARGIN_MS
+    size = len(request.inputs)
+    store = requests.store_blob(keys, tenant, request.id, request.inputs, ttl_ms)
+    return store, request._replace(inputs=b"", inputs_at=BLOB, inputs_bytes=size)
 
 
 async def with_outputs(
     executor: AsyncExecutor, keys: ModelKeys, tenant: str, reply: Reply
 ) -> Reply:
-    """The reply with the outputs that lie under a key of their own.
+    """The reply with its outputs, which are stored under a key of their own.
 
     Raises:
         CallerError: `unknown_request`, they were handed over already or have expired.
-        ProtocolError: what lies there are no outputs.
+        ProtocolError: what is stored there are no outputs.
         ServerError: the server refused, or cannot be reached.
     """
     raw = await executor.run(requests.outputs_blob(keys, tenant, reply.id))
@@ -56,7 +50,7 @@ async def with_outputs(
 
 
 def may_have_blobs(reply: Reply) -> bool:
-    """Whether something may still lie under the blob keys of a request that has this reply.
+    """Whether blobs of a request that has this reply may still exist.
 
     `finish` removes the inputs; a request that was refused never came so far.
     """

@@ -99,7 +99,7 @@ class _Core:
             await asyncio.wait(calls, timeout=_STOP_TIMEOUT_S)
 
     def stop(self) -> None:
-        """Close the client and end the thread. May be called twice, and from any thread."""
+        """Close the client and end the thread. Any thread may call it, more than once."""
         with self._lock:
             self._is_stopped = True
             thread = self._thread
@@ -112,7 +112,7 @@ class _Core:
 
 
 def _close_cores(cores: dict[int, _Core]) -> None:
-    """End this process's core; one inherited by a fork is the parent's, so it is leaked whole.
+    """End this process's core; one inherited by a fork belongs to the parent and is leaked.
 
     Its destruction would unregister and close what the parent is using.
     """
@@ -185,9 +185,8 @@ class Client:
             inputs: a text, a list of texts, an array (first axis = rows), or a mapping name →
                 array, list of numbers or list of texts. A list of numbers takes the datatype of the
                 model's signature; an array must have it.
-            fields: `id`, `version`, `parameters`, `outputs`, `priority`, `timeout_ms`,
-                `delay_ms`, `retries`, `result_ttl_ms`, `length`, `truncate`, `meta`, `traceparent`
-                and `accept`; `batchfleet.producer.options.Options` explains each.
+            fields: options such as `timeout_ms`; `batchfleet.producer.options.Options` explains
+                each.
 
         Raises:
             RequestError: the error in the reply, or an invalid request.

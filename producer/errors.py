@@ -34,6 +34,14 @@ def unknown_model(keys: ModelKeys, tenant: str) -> RequestError:
     )
 
 
+def reply_gone(request_id: str, status: str) -> RequestError:
+    """The error of a request that is finished, but whose reply is not there any more."""
+    return RequestError.of(
+        ErrorKind.UNKNOWN_REQUEST,
+        f"{request_id} finished as {status}; its reply was already taken or has expired",
+    )
+
+
 def unwritable(error: UnwritableError) -> RequestError:
     """The error that a router would reply with if the server accepted writes."""
     is_full = isinstance(error, OutOfMemoryError)

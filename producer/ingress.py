@@ -1,11 +1,10 @@
 """Packing requests for the ingress stream of one model."""
 
 import asyncio
-from collections.abc import Sized
 from typing import Any, NamedTuple
 
 from ..broker import requests
-from ..broker.looping import pack
+from ..broker.packing import Template, pack
 from ..wire.codec import MSGPACK, encode_body
 from ..wire.errors import ErrorKind, RequestError, ServerError
 from ..wire.inputs import encode_inputs
@@ -13,12 +12,12 @@ from ..wire.keys import ModelKeys
 from ..wire.limits import INLINE_BYTES_DEFAULT, INPUTS_BYTES_MAX
 from ..wire.reply import Reply
 from ..wire.request import Request
-from .blobs import points_to_blob, store_command
+from .blobs import store_apart
 from .options import NO_OPTIONS, Options
 
-# No name has such characters, so each is found in a packed command exactly once.
-_ID_HERE = "<id>"
-_INPUTS_HERE = b"<inputs>"
+# No name has such characters, so each occurs in a packed command exactly once.
+_ID_GAP = "<id>"
+_INPUTS_GAP = b"<inputs>"
 
 
 class PackedRequest(NamedTuple):
@@ -34,14 +33,13 @@ class PackedRequest(NamedTuple):
 
 
 class Ingress:
-    """What adds requests of one model: a command that is packed in advance but for its gaps."""
+    """Packs requests of one model; those without options from a template."""
 
     def __init__(self, keys: ModelKeys, tenant: str) -> None:
         self.keys = keys
         self._tenant = tenant
-        blank = self._pack(Request(_ID_HERE, _INPUTS_HERE, MSGPACK))
-        self._before_id, rest = blank.split(_length(_ID_HERE) + _ID_HERE.encode())
-        self._before_inputs, self._end = rest.split(_length(_INPUTS_HERE) + _INPUTS_HERE)
+        blank = requests.submit(keys, tenant, Request(_ID_GAP, _INPUTS_GAP, MSGPACK))
+        self._template = Template(blank.parts, (_ID_GAP.encode(), _INPUTS_GAP))
 
     def pack(self, options: Options, request_id: str, inputs: Any) -> PackedRequest:
         """What adds this request.
@@ -61,18 +59,7 @@ class Ingress:
         if options is not NO_OPTIONS or rows > 1:
             request = options.to_request(request_id, encoded, rows)
             return PackedRequest(self.keys, request_id, self._pack(request))
-        raw_id = request_id.encode()
-        add = b"".join(
-            (
-                self._before_id,
-                _length(raw_id),
-                raw_id,
-                self._before_inputs,
-                _length(encoded),
-                encoded,
-                self._end,
-            )
-        )
+        add = self._template.fill(request_id.encode(), encoded)
         return PackedRequest(self.keys, request_id, add)
 
     def pack_cancel(self, request_id: str) -> bytes:
@@ -80,17 +67,11 @@ class Ingress:
         return pack(requests.take_back(self.keys, self._tenant, request_id).parts)
 
     def _pack_large(self, request: Request) -> PackedRequest:
-        stored = store_command(self.keys, self._tenant, request)
-        add = self._pack(points_to_blob(request))
-        return PackedRequest(self.keys, request.id, add, pack(stored.parts))
+        store, pointer = store_apart(self.keys, self._tenant, request)
+        return PackedRequest(self.keys, request.id, self._pack(pointer), pack(store.parts))
 
     def _pack(self, request: Request) -> bytes:
         return pack(requests.submit(self.keys, self._tenant, request).parts)
-
-
-def _length(part: Sized) -> bytes:
-    """What stands before a part of a packed command."""
-    return b"$%d\r\n" % len(part)
 
 
 class NotAddedError(Exception):

@@ -1,4 +1,4 @@
-"""Why a request could not be added: there is no such model, or the server has lost what it had."""
+"""Why a request could not be added: there is no such model, or the server has lost its keys."""
 
 from dataclasses import dataclass
 
@@ -14,12 +14,12 @@ _MENDED_MS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traces:
-    """What there is on the server of a model that has no ingress stream for a tenant.
+    """What the server knows of a model that has no ingress stream for a tenant.
 
     Attributes:
-        is_marked: an operator took the model out of service.
+        is_marked: an operator undeployed the model.
         has_record: it has a deploy record.
-        tenants: for whom it is deployed.
+        tenants: those that it is deployed for.
         models: the names of all deployed models.
     """
 
@@ -30,7 +30,7 @@ class Traces:
 
 
 def was_lost(traces: Traces, model: str, tenant: str) -> bool:
-    """Whether the stream may be one that the server lost, so that routers make it anew. Pure.
+    """Whether the server may have lost the stream, so that routers restore it. Pure.
 
     A server that knows no model at all may have come back without its data.
     """

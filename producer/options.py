@@ -1,4 +1,4 @@
-"""What a caller says about a request, and the request entry that is made of it."""
+"""The options of a request, and the request entry that is made of them."""
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -8,13 +8,13 @@ from typing import Any, Literal, TypedDict
 
 import orjson
 
-from ..wire.codec import CONTENT_TYPES, JSON, MSGPACK, plain_json
+from ..wire.codec import JSON, MSGPACK, plain_json
 from ..wire.errors import ErrorKind, RequestError
 from ..wire.limits import DELAY_MS_MAX, NOTIFY_PREFIX_LENGTH, TIMEOUT_MS_DEFAULT, TIMEOUT_MS_MAX
 from ..wire.numbers import Range, shown_value
 from ..wire.request import FIELD_CHOICES, FIELD_RANGES, Request
 
-# How much longer than the request's own time-out a caller waits for the fleet to report it.
+# How much longer than the request's own timeout a caller waits for the fleet to report it.
 _GRACE_MS = 5_000
 _ENDING_CHARACTERS = 32 - NOTIFY_PREFIX_LENGTH
 _DRAWN_IDS = 256
@@ -52,7 +52,7 @@ class Options:
         version: version to run; None = the stable one.
         parameters: parameters for the model.
         outputs: names of the outputs to return; None = all.
-        priority: queue priority.
+        priority: `high` is served before `normal`, `normal` before `low`.
         timeout_ms: how long the request may take, including retries.
         delay_ms: how long the request waits first; its timeout begins after that.
         retries: maximum number of retries after a failure of the model, with growing pauses.
@@ -87,7 +87,7 @@ class Options:
         """
         if not fields:
             return self
-        unknown = [name for name in fields if name not in _FIELDS]
+        unknown = [name for name in fields if name not in _OPTIONS]
         if unknown:
             raise TypeError(_unknown_option(unknown[0]))
         changed = replace(self, **fields)
@@ -115,12 +115,12 @@ class Options:
 
     @property
     def patience_s(self) -> float:
-        """How long a caller waits who names no time of its own."""
+        """How long a caller waits that gives no `timeout_s`."""
         return patience_s(self.whole_ms)
 
     @property
     def whole_ms(self) -> int | None:
-        """Delay and time-out together; None = the contract's default."""
+        """Delay and timeout together; None = the contract's default."""
         if not self.delay_ms:
             return self.timeout_ms
         return self.delay_ms + (self.timeout_ms or TIMEOUT_MS_DEFAULT)
@@ -131,31 +131,20 @@ class Options:
         Raises:
             CallerError: `bad_request` where the parameters are no JSON.
         """
-        parameters = self.parameters
-        return Request(
-            id=request_id,
-            inputs=inputs,
-            content_type=MSGPACK,
-            accept=JSON if self.accept == JSON else None,
-            version=self.version,
-            outputs=None if self.outputs is None else ",".join(self.outputs),
-            parameters=None if parameters is None else _encode_parameters(parameters),
-            priority=self.priority,
-            timeout_ms=self.timeout_ms,
-            delay_ms=self.delay_ms,
-            retries=self.retries,
-            result_ttl_ms=self.result_ttl_ms,
-            length=self.length,
-            rows=rows if rows > 1 else None,
-            truncate=self.truncate,
-            meta=self.meta,
-            traceparent=self.traceparent,
-        )
+        given: dict[str, Any] = {name: getattr(self, name) for name in _OPTIONS}
+        given["id"] = request_id
+        given["accept"] = JSON if self.accept == JSON else None
+        if self.outputs is not None:
+            given["outputs"] = ",".join(self.outputs)
+        if self.parameters is not None:
+            given["parameters"] = _encode_parameters(self.parameters)
+        rows_given = rows if rows > 1 else None
+        return Request(inputs=inputs, content_type=MSGPACK, rows=rows_given, **given)
 
 
-_FIELDS = tuple(field.name for field in fields(Options))
-_NUMBERS = tuple(name for name in _FIELDS if name in FIELD_RANGES)
-_CHOICES = {**{n: FIELD_CHOICES[n] for n in ("priority", "truncate")}, "accept": CONTENT_TYPES}
+_OPTIONS = tuple(field.name for field in fields(Options))
+_NUMBERS = tuple(name for name in _OPTIONS if name in FIELD_RANGES)
+_CHOICES = {name: FIELD_CHOICES[name] for name in _OPTIONS if name in FIELD_CHOICES}
 _TEXTS = ("id", "version", "meta", "traceparent")
 
 
@@ -193,11 +182,11 @@ def _check_outputs(outputs: Any) -> None:
 
 
 def _unknown_option(name: str) -> str:
-    near = get_close_matches(name, _FIELDS, n=1)
+    near = get_close_matches(name, _OPTIONS, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     if near and near[0].endswith("_ms"):
         hint = f"did you mean {near[0]}, in milliseconds? "
-    return f"a request has no option {name!r}; {hint}Options are: {', '.join(_FIELDS)}"
+    return f"a request has no option {name!r}; {hint}Options are: {', '.join(_OPTIONS)}"
 
 
 def _encode_parameters(parameters: Mapping[str, Any]) -> bytes:
@@ -209,13 +198,13 @@ def _encode_parameters(parameters: Mapping[str, Any]) -> bytes:
         raise _bad(str(error)) from error
 
 
-# What delay and time-out together may come to, and a little more than that.
+# What delay and timeout together may come to, and a little more than that.
 WHOLE_MS = Range(1, DELAY_MS_MAX + TIMEOUT_MS_MAX)
 WAIT_S = Range(0, 100_000, whole=False)
 
 
 def patience_s(timeout_ms: int | None) -> float:
-    """How long to wait for a request with this time-out (None = the contract's default)."""
+    """How long to wait for a request with this timeout (None = the contract's default)."""
     return ((timeout_ms or TIMEOUT_MS_DEFAULT) + _GRACE_MS) / 1000
 
 
@@ -223,9 +212,9 @@ NO_OPTIONS = Options()
 
 
 class RequestIds:
-    """Ids of one client. All start alike, so that one channel per model tells of all replies.
+    """Ids of one client. All have one prefix, so that one channel per model reports all replies.
 
-    Like the client it belongs to one event loop: a fork would repeat what was drawn before it.
+    Like the client it belongs to one event loop: a fork would repeat ids drawn before it.
     """
 
     def __init__(self, token_hex: Callable[[int], str] = secrets.token_hex) -> None:
@@ -234,7 +223,7 @@ class RequestIds:
         self._endings: list[str] = []
 
     def new(self) -> str:
-        """An id that nobody else has."""
+        """A new id."""
         if not self._endings:
             # Many at a time, since each draw is a call of the system.
             digits = self._token_hex(_DRAWN_IDS * _ENDING_CHARACTERS // 2)

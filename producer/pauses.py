@@ -15,7 +15,7 @@ class Pauses:
         self._failures = 0
 
     def reset(self) -> None:
-        """It worked: start small again."""
+        """It worked: the next pause is short again."""
         self._failures = 0
 
     async def pause(self) -> None:

@@ -1,4 +1,4 @@
-"""What a client does when the server was lost: wait until it answers again, then ask once more."""
+"""What a client does when the connection broke: wait for the server, then try once more."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ class Reconnect:
         self._is_closed = False
 
     def close(self) -> None:
-        """Have those who wait end with `ClientClosedError`."""
+        """End all waits with `ClientClosedError`."""
         self._is_closed = True
 
     async def retry_once(self, send: Callable[[], Awaitable[Any]], within_s: float) -> Any:
@@ -34,7 +34,7 @@ class Reconnect:
     async def wait_for(self, error: ServerError, within_s: float) -> None:
         """Return when a request may be added again, or raise where that would not help.
 
-        Whether it was added is unknown; added twice under one id, it still runs once.
+        Whether it was added before is unknown; added again under its id, it still runs once.
         """
         if isinstance(error, UnwritableError):
             raise unwritable(error) from error
@@ -67,5 +67,5 @@ class Reconnect:
         except UnwritableError as error:
             raise unwritable(error) from error
         except DeniedError:
-            return True  # it answers; whether it lets us do what we want, that will tell
+            return True  # it answers; the next command meets the same error if it concerns that
         return True

@@ -1,4 +1,4 @@
-"""Removing replies that were handed over, many with one command."""
+"""Removes replies that callers have received, many with one command."""
 
 import asyncio
 from contextlib import suppress
@@ -20,13 +20,13 @@ class ReplyRemover:
         self._executor = executor
         self._tenant = tenant
         # By model. Ids in a dict for its order, and since several callers may wait for one reply;
-        # the value says whether something may lie under the request's blob keys as well.
+        # the value says whether the request may have blobs as well.
         self._gathered: dict[str, tuple[ModelKeys, dict[str, bool]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._running: set[asyncio.Task[None]] = set()
 
     def add(self, keys: ModelKeys, request_id: str, *, with_blobs: bool = False) -> None:
-        """Remove this reply soon, and what lies under the request's blob keys."""
+        """Remove this reply soon, and the request's blobs if it may have any."""
         gathered = self._gathered.get(keys.model)
         if gathered is None:
             gathered = self._gathered[keys.model] = (keys, {})

@@ -1,4 +1,4 @@
-"""Which fleet a client talks to."""
+"""Finds the fleet that a client talks to."""
 
 import os
 from dataclasses import dataclass
@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from ..broker.interface import Broker
 from ..broker.redis_broker import RedisBroker
 from ..service.addresses import redis_url_fault
-from ..service.settings import Settings, load_settings
+from ..service.settings import Settings
+from ..service.settings_sources import load_settings
 from ..wire.errors import SettingsError
 from ..wire.names import require_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A broker, a fleet on it, and for whom requests are made."""
+    """A broker, a fleet on it, and the tenant of all requests."""
 
     broker: Broker
     namespace: str
@@ -26,7 +27,7 @@ def find_target(
     tenant: str | None,
     broker: Broker | None = None,
 ) -> Target:
-    """What the caller said, and for the rest the settings of the process.
+    """What the caller gave, and the settings of the process for the rest.
 
     Raises:
         SettingsError: no server is named, or the settings are wrong.

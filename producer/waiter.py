@@ -1,8 +1,8 @@
-"""One waiter for all requests of a client: a subscription brings replies, the keys are the truth.
+"""One waiter for all requests of a client: it subscribes to their channels and reads their keys.
 
-A reply under its key is the truth; a notification only says it sooner, and carries small replies
-whole. So that a lost one loses nothing, keys are read again whenever the server has confirmed a
-channel (first, and after each reconnect), and every `_CHECK_S`.
+The reply key decides; a notification is only faster, and holds small replies. Since it may get
+lost, keys are read again whenever the server has confirmed a channel (first, and after each
+reconnect), and every `_CHECK_S`.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from ..wire.codec import is_whole_reply
 from ..wire.errors import ErrorKind, ProtocolError, RequestError, ServerError
 from ..wire.keys import ModelKeys
 from ..wire.reply import Reply, decode_reply
-from .errors import ClientClosedError, WaitTimeoutError
+from .errors import ClientClosedError, WaitTimeoutError, reply_gone
 from .pauses import Pauses
 from .waits import AwaitedId, Channel, Wait
 
@@ -57,7 +57,7 @@ class Waiter:
         self._loop: asyncio.AbstractEventLoop
         self._sweeper: asyncio.TimerHandle | None = None
         self._sweep_at = math.inf
-        self._is_deaf = False  # the server does not let us subscribe
+        self._is_poll_only = False  # the server does not let us subscribe
         self._is_closed = False
 
     @property
@@ -68,11 +68,11 @@ class Waiter:
     def expect(self, keys: ModelKeys, request_id: str, within_s: float) -> Wait | None:
         """Enter the table; from now on no answer to this id is missed.
 
-        Await the future of what is returned, then `forget` it, whatever comes. None = the channel
+        Await the future of what is returned, then `forget` it in any case. None = the channel
         has to be confirmed first: await `confirm` and enter again.
 
         Raises (also from the future):
-            WaitTimeoutError: no answer within `within_s`; the request goes on.
+            WaitTimeoutError: no reply within `within_s`; the request is still open.
             CallerError: `unknown_request`, it is finished but its reply is gone.
             FleetError: `busy`, too many wait already.
             ClientClosedError: closed.
@@ -117,7 +117,7 @@ class Waiter:
             raise channel.failure
 
     def renew(self, wait: Wait, within_s: float) -> None:
-        """Go on waiting after the future was given an error of this caller alone."""
+        """Wait again after the future was given an error of this caller alone."""
         wait.deadline, wait.future = self._deadline(within_s), self._loop.create_future()
         if wait.entry.outcome is not None:
             wait.resolve(wait.entry.outcome)
@@ -144,7 +144,7 @@ class Waiter:
             self._ask(wait.entry)
 
     def _deadline(self, within_s: float) -> float:
-        """The time so far from now; there will be a sweep by then."""
+        """The loop's time in `within_s`; a sweep is due by then."""
         deadline = self._loop.time() + within_s
         if deadline < self._sweep_at:
             self._sweep_later(deadline)
@@ -157,7 +157,7 @@ class Waiter:
         self._sweeper = self._loop.call_at(at, self._sweep)
 
     def _sweep(self) -> None:
-        """End the waits that are over. The next sweep is when the earliest of the others is."""
+        """End the waits whose deadline has passed; sweep again at the next deadline."""
         self._sweeper, self._sweep_at = None, math.inf
         now = self._loop.time()
         left = math.inf
@@ -180,7 +180,7 @@ class Waiter:
         ]
 
     async def close(self) -> None:
-        """End every wait with `ClientClosedError`. May be called twice."""
+        """End every wait with `ClientClosedError`. May be called again."""
         self._is_closed = True
         await _end([task for task in (self._listening, self._checking) if task is not None])
         self._fail_all(ClientClosedError("the client was closed"))
@@ -194,12 +194,12 @@ class Waiter:
         self._loop = asyncio.get_running_loop()
         if len(self._channels) >= CHANNELS_MAX:
             self._drop_idle_channel()
-        is_polled = self._is_deaf or len(self._channels) >= CHANNELS_MAX
+        is_polled = self._is_poll_only or len(self._channels) >= CHANNELS_MAX
         channel = Channel(keys, name, is_polled, is_ready=is_polled)
         self._channels[name] = channel
         if not is_polled:
             self._subscription.add(name)
-        if self._listening is None and not self._is_deaf:
+        if self._listening is None and not self._is_poll_only:
             self._listening = self._start(self._listen())
         if self._checking is None:
             self._checking = self._start(self._check())
@@ -218,7 +218,7 @@ class Waiter:
         return task
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        """Nobody would be told of an answer any more; the next caller starts it again."""
+        """No more replies would be reported; the next caller starts it again."""
         if task is self._listening:
             self._listening = None
         else:
@@ -236,16 +236,16 @@ class Waiter:
                 if not self._executor.was_reachable:
                     self._fail_unconfirmed(error)
             except DeniedError:
-                self._go_deaf()
+                self._poll_only()
                 return
             await self._pauses.pause()
 
-    def _go_deaf(self) -> None:
-        """Read keys from now on: a user without a right to the channels has one to its replies.
+    def _poll_only(self) -> None:
+        """Read keys from now on: the user has no right to the channels.
 
-        One who may not even read these gets the error of that.
+        Without a right to the replies, callers get the error of reading them.
         """
-        self._is_deaf = True
+        self._is_poll_only = True
         for channel in self._channels.values():
             channel.poll()
             for entry in channel.entries.values():
@@ -281,7 +281,7 @@ class Waiter:
                 self._settle(entry, status, raw)
 
     def _settle(self, entry: AwaitedId, status: Any, raw: Any) -> None:
-        """Act on what stands under an id's keys."""
+        """Act on what the keys of an id hold."""
         if isinstance(status, DeniedError):
             status = None  # the reply is what counts; only one that is gone is not noticed
         failure = next((a for a in (status, raw) if isinstance(a, ServerError)), None)
@@ -320,10 +320,7 @@ class Waiter:
         if entry.misses == 1:
             self._ask_soon(entry)
             return
-        text = (
-            f"{entry.request_id} finished as {status}; its reply was already taken or has expired"
-        )
-        self._close(entry, RequestError.of(ErrorKind.UNKNOWN_REQUEST, text))
+        self._close(entry, reply_gone(entry.request_id, status))
 
     def _receive(self, name: str, payload: bytes | None) -> None:
         """A message of the subscription; None = it is confirmed."""
@@ -339,7 +336,7 @@ class Waiter:
             for item in msgpack.unpackb(payload, raw=True):
                 self._receive_item(channel, item)
         except (ValueError, TypeError):
-            self._ask_all(channel)  # unreadable, hence as good as lost: the keys will tell
+            self._ask_all(channel)  # unreadable, as good as lost: read the keys
 
     def _receive_item(self, channel: Channel, item: bytes) -> None:
         if is_whole_reply(item):
@@ -405,7 +402,7 @@ def _timed_out(keys: ModelKeys, request_id: str) -> str:
 async def _end(tasks: "list[asyncio.Task[None]]") -> None:
     """Cancel tasks until all have ended: one that is connecting may lose a cancellation.
 
-    (Seen with redis-py 8.1 on Python 3.11.2 to 3.11.7: the connection is made all the same.)
+    (Seen with redis-py 8.1 on Python 3.11.2 to 3.11.7: the connection is opened nevertheless.)
     """
     while pending := [task for task in tasks if not task.done()]:
         for task in pending:

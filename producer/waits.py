@@ -1,4 +1,4 @@
-"""What the waiter's table is made of: channels, the ids that they tell of, who waits for each."""
+"""The parts of the waiter's table: channels, the ids that they report, and who waits for each."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -9,11 +9,10 @@ from ..wire.reply import Reply
 
 @dataclass(slots=True, eq=False)
 class Channel:
-    """A channel, and the ids waited for that it tells of.
+    """A channel, and the awaited ids that it reports.
 
-    A polled one is not subscribed to, since there are too many, or the server does not let us; the
-    keys of its ids are read now and then instead. A ready one is polled, or was confirmed by the
-    server.
+    A polled one is not subscribed to, since there are too many, or the user may not; the keys of
+    its ids are read at intervals instead. A ready one is polled, or was confirmed by the server.
     """
 
     keys: ModelKeys
@@ -25,7 +24,7 @@ class Channel:
     entries: dict[str, "AwaitedId"] = field(default_factory=dict)
 
     def confirm(self) -> None:
-        """The server says that no message is missed from now on."""
+        """The server has confirmed it: no message is missed from now on."""
         self.is_ready = True
         self.settled.set()
 
@@ -51,7 +50,7 @@ class AwaitedId:
         is_repeat: the id was there before perhaps, so that a refusal under the key may be an old
             one.
         misses: looks that found it finished but its reply gone.
-        looks: how often its keys were read because no channel tells of it.
+        looks: how often its keys were read because no channel reports it.
     """
 
     channel: Channel
@@ -73,7 +72,7 @@ class Wait:
     """One caller's place in the table: await `future`, then give the place back.
 
     `deadline` is in the loop's time. The future may be given an error that concerns this caller
-    alone, not the entry; `Waiter.renew` lets it go on after that.
+    alone, not the entry; `Waiter.renew` then continues the entry.
     """
 
     entry: AwaitedId

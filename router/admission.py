@@ -1,4 +1,4 @@
-"""Admission: from an ingress entry and what is known of its model to a place or a refusal. Pure."""
+"""Admission: decides into which queue an ingress entry goes, or why it is refused. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Situation:
         model: the model's record as last read.
         abandoned: versions that no live worker has served for too long.
         memory_full: the server has no room for new work.
-        retry_after_ms: what to tell those that are refused for now.
+        retry_after_ms: when those that are refused for now may retry.
     """
 
     model: ModelView
@@ -34,7 +34,7 @@ class Situation:
 def admit(
     entry_id: bytes, flat: Sequence[bytes], tenant: str, situation: Situation
 ) -> AcceptItem | None:
-    """Place an entry, or refuse it; None where nobody can be answered since it has no id."""
+    """Accept or refuse an entry; None where nobody can be answered since it has no id."""
     try:
         request = parse_request(flat, situation.model.deployment.limits.max_request_bytes)
         record = _choose_version(request, situation)
@@ -52,21 +52,12 @@ def admit(
 
 def refuse(entry_id: bytes, envelope: Envelope, error: ErrorBody) -> AcceptItem:
     """The item that writes a refusal."""
-    return AcceptItem(
-        entry_id=entry_id,
-        tenant=envelope.tenant,
-        request_id=envelope.id,
-        timeout_ms=0,
-        queue="",
-        bell="",
-        fields=(),
-        inputs=b"",
-        refusal=encode_error(envelope, error),
-    )
+    refusal = encode_error(envelope, error)
+    return AcceptItem(entry_id, envelope.tenant, envelope.id, refusal=refusal)
 
 
 def envelope_of(request_id: str, tenant: str, model: str, flat: Sequence[bytes]) -> Envelope:
-    """An envelope for an entry that is refused, from what of it can be read."""
+    """An envelope for an entry that is refused, from the fields that can be read."""
     found = salvage(flat)
     return Envelope(
         id=request_id,
@@ -119,7 +110,7 @@ def _place(
 ) -> AcceptItem:
     keys = model.keys
     if request.inputs_at is not None and request.inputs_bytes is None:
-        # Nobody has said how large they are: room is made for the largest.
+        # Their size is unknown: assume the largest.
         request = request._replace(inputs_bytes=record.limits.max_request_bytes)
     size = request.inputs_bytes if request.inputs_at is not None else len(request.inputs)
     length = request.length or record.length_of(size or 0, request.rows or 1)

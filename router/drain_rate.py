@@ -1,4 +1,4 @@
-"""How fast a model's backlog drains, to tell refused callers when to come again."""
+"""How fast a model's backlog drains, to tell refused callers when to retry."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,8 @@ _UNKNOWN_MS = 1000
 class DrainRate:
     """Requests ended per millisecond, smoothed; a value that is replaced at each look.
 
-    What other routers accept in between is not seen, so the rate is a lower bound and the advice
-    errs on the long side.
+    What other routers accept in between is not counted, so the rate is a lower bound and the
+    advised time rather too long.
     """
 
     per_ms: float = 0.0
@@ -23,7 +23,7 @@ class DrainRate:
     accepted: int = 0
 
     def after(self, open_requests: int, accepted: int, now_ms: float) -> "DrainRate":
-        """The pace after another look: requests open now, and accepted here since the start."""
+        """The rate after another look: requests open now, and accepted here since the start."""
         if self.seen_ms is None or now_ms <= self.seen_ms:
             return DrainRate(self.per_ms, now_ms, open_requests, accepted)
         ended = self.open_requests + (accepted - self.accepted) - open_requests
@@ -32,7 +32,7 @@ class DrainRate:
         return DrainRate(smooth, now_ms, open_requests, accepted)
 
     def retry_after_ms(self, backlog: int) -> int:
-        """When to come again while `backlog` requests are open."""
+        """When to retry while `backlog` requests are open."""
         if self.per_ms <= 0:
             return _UNKNOWN_MS
         lowest, highest = RETRY_AFTER_MS

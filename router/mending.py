@@ -1,6 +1,6 @@
-"""Mending: makes anew what a deployed model needs and the server has lost.
+"""Mending: restores what a deployed model needs and the server has lost.
 
-A foreign hand may delete a stream, a server may evict one, or come back without its data. Any
+Somebody may delete a stream; a server may evict one, or come back without its data. Any
 router does this; the script behind it makes nothing that an operator took out of service.
 """
 
@@ -21,8 +21,8 @@ from .view import FleetView, ModelView
 class Mending:
     """Remembers what was deployed. Owned by the keeper's thread.
 
-    A memory older than half the life of an undeployed model's mark is dropped: nobody could tell
-    any more whether a model that is not there was lost or taken out of service.
+    After half the lifetime of an undeployed model's mark it forgets all: a model that is not there
+    may have been undeployed as well as lost.
     """
 
     def __init__(self, events: Events, steps: Steps, draw_nonce: Callable[[], str]) -> None:
@@ -30,7 +30,7 @@ class Mending:
         self._steps = steps
         self._draw_nonce = draw_nonce
         self._known: dict[str, ModelView] = {}
-        self._unusable: set[str] = set()  # models whose fault was told
+        self._unusable: set[str] = set()  # models whose fault was reported
         self._seen_ms = 0.0
 
     def look(self, executor: Executor, view: FleetView, now_ms: float) -> bool:
@@ -47,15 +47,15 @@ class Mending:
         mended = False
         unlisted: list[str] = []
         for name, model in list(self._known.items()):
-            # One whose record is ill-formed has an operator, or a foreign hand, to mend it.
+            # An invalid record must be fixed by an operator.
             if name not in view.aside:
-                mend = partial(self._mend, executor, model, is_told=name in view.foreign)
+                mend = partial(self._mend, executor, model, is_reported=name in view.foreign)
                 outcome = self._steps.run("mend", name, mend)
                 if outcome is not None:
                     mended |= outcome != 0
                     unlisted += [] if name in view.models else [name]
         if unlisted:
-            # All at once: as long as none is listed, callers know that the server has lost all.
+            # All at once: while none is listed, callers know that the server has lost everything.
             self._steps.run("list", "", partial(self._enlist, executor, unlisted))
         return mended or bool(unlisted)
 
@@ -63,10 +63,10 @@ class Mending:
         namespace = self._known[models[0]].keys.namespace
         executor.run(fleet.enlist_models(namespace, models))
 
-    def _mend(self, executor: Executor, model: ModelView, *, is_told: bool) -> int | None:
+    def _mend(self, executor: Executor, model: ModelView, *, is_reported: bool) -> int | None:
         """What was made of a model; None where nothing can be, or is to be."""
         name = model.keys.model
-        outcome = self._run(executor, model, is_told=is_told)
+        outcome = self._run(executor, model, is_reported=is_reported)
         if outcome == MARKED:
             del self._known[name]
             return None
@@ -76,15 +76,15 @@ class Mending:
             self._events.emit("model.mended", model=name, count=outcome)
         return outcome
 
-    def _run(self, executor: Executor, model: ModelView, *, is_told: bool) -> int | None:
+    def _run(self, executor: Executor, model: ModelView, *, is_reported: bool) -> int | None:
         """The outcome; None where it cannot be done for now."""
         name = model.keys.model
         try:
             outcome = executor.run(self._command(model))
         except UnwritableError:
-            return None  # accepting meets the same, and tells of it
+            return None  # accepting fails in the same way, and reports it
         except UnusableKeyError as error:
-            if name not in self._unusable and not is_told:
+            if name not in self._unusable and not is_reported:
                 self._unusable.add(name)
                 self._events.emit("stream.unusable", model=name, reason=str(error))
             return None

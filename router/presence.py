@@ -1,9 +1,9 @@
-"""Presence: a router tells that it is there, and by which deploy records it acts."""
+"""Presence: a router announces that it lives, and which deploy records it follows."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..broker import announcing
+from ..broker import routers
 from ..broker.errors import UnusableKeyError
 from ..broker.interface import Executor
 from ..wire.announcements import router_announcement
@@ -18,52 +18,52 @@ _TTL_MS_MIN = 1_000
 class Presence:
     """Owned by the keeper's thread.
 
-    One exchange a refresh, whatever is deployed; the records are listed only when they change.
+    One round trip per refresh, for any number of models; records are listed only when they change.
     """
 
     def __init__(self, namespace: str, router: str, refresh_ms: int) -> None:
         self._namespace = namespace
         self._router = router
         self._ttl_ms = max(_TTL_MS_MIN, _REFRESHES * refresh_ms)
-        self._told: bytes | None = None
+        self._sent: bytes | None = None
 
     def announce(self, executor: Executor, stamps: Mapping[str, Stamp]) -> None:
-        """Tell that the router lives and acts by these records, model → stamp.
+        """Announce that the router lives and follows these records, model → stamp.
 
         Raises:
-            ServerError: the server failed; the next call tells it whole.
+            ServerError: the server failed; the next call sends everything again.
         """
-        if self._told is None:
+        if self._sent is None:
             self._prune(executor)
         namespace, router, ttl_ms = self._namespace, self._router, self._ttl_ms
-        said, told = router_announcement(stamps), self._told
-        self._told = None
-        enlist = announcing.enlist_router(namespace, router)
-        renew = announcing.renew_router(namespace, router, ttl_ms)
+        wanted, sent = router_announcement(stamps), self._sent
+        self._sent = None
+        enlist = routers.enlist(namespace, router)
+        renew = routers.renew(namespace, router, ttl_ms)
         listed, _, size, _ = _checked(executor.run_each([*enlist, *renew]))
-        if isinstance(listed, UnusableKeyError):  # a foreign key, which gives way
-            executor.run_all([announcing.forget_names(namespace), *enlist])
+        if isinstance(listed, UnusableKeyError):  # of another type, and not ours: replace it
+            executor.run_all([routers.forget_names(namespace), *enlist])
         # It may have expired while this process was frozen, or been written by others.
-        if said != told or size != len(said):
-            executor.run(announcing.announce_router(namespace, router, said, ttl_ms))
-        self._told = said
+        if wanted != sent or size != len(wanted):
+            executor.run(routers.announce(namespace, router, wanted, ttl_ms))
+        self._sent = wanted
 
     def withdraw(self, executor: Executor) -> None:
-        """Tell that the router stops.
+        """Announce that the router stops.
 
         Raises:
             ServerError: the server failed; it will be missed within three refreshes.
         """
-        self._told = None
-        executor.run_each(announcing.withdraw_router(self._namespace, self._router))
+        self._sent = None
+        executor.run_each(routers.withdraw(self._namespace, self._router))
 
     def _prune(self, executor: Executor) -> None:
         """Forget those that died, so that their names don't pile up."""
         try:
-            names = executor.run(announcing.router_names(self._namespace))
+            names = executor.run(routers.names(self._namespace))
         except UnusableKeyError:
             return
-        looks = [announcing.router_stamps(self._namespace, name) for name in names]
+        looks = [routers.stamps(self._namespace, name) for name in names]
         found = _checked(executor.run_each(looks))
         silent = [
             name
@@ -71,11 +71,11 @@ class Presence:
             if not isinstance(stamps, Mapping)
         ]
         if silent:
-            executor.run(announcing.prune_names(self._namespace, silent))
+            executor.run(routers.prune_names(self._namespace, silent))
 
 
 def _checked(answers: Sequence[Any]) -> Sequence[Any]:
-    """Answers without an error but for keys of a foreign kind.
+    """Answers without an error, except for keys of the wrong type.
 
     Raises:
         ServerError: the server failed.

@@ -7,22 +7,21 @@ once.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ..broker import fleet, later, requests
+from ..broker.ending import bare_envelopes, end_requests
 from ..broker.interface import Executor
 from ..broker.later import Promoted, RipeItem
-from ..broker.requests import Finished, FinishItem
-from ..wire.codec import JSON
+from ..broker.requests import Finished
 from ..wire.deployment import Deployment
 from ..wire.errors import ErrorBody, ErrorKind
-from ..wire.keys import ModelKeys, place_of, read_member
-from ..wire.limits import FINISH_ITEMS_MAX, RESEND_WINDOW_MS
+from ..wire.keys import ModelKeys, read_member, read_queue
+from ..wire.limits import FINISH_ITEMS_MAX
 from ..wire.names import is_name_bytes
-from ..wire.reply import Envelope, encode_error, status_of
+from ..wire.reply import Envelope
 from .admission import envelope_of
 from .view import ModelView
 
 _START = "-"
 _PROMOTE_COUNT = 64
-CANCELLED = ErrorBody(ErrorKind.CANCELLED, "the caller cancelled the request")
 _GONE = ErrorBody(ErrorKind.UNKNOWN_VERSION, "its version was undeployed in the meantime")
 _OVERDUE = ErrorBody(ErrorKind.DEADLINE_EXCEEDED, "the deadline passed before the reply was ready")
 
@@ -30,7 +29,7 @@ _OVERDUE = ErrorBody(ErrorKind.DEADLINE_EXCEEDED, "the deadline passed before th
 def sweep_overdue(executor: Executor, view: ModelView, dropped: Callable[[str, int], None]) -> int:
     """Answer the requests of a model that are past their deadline; returns how many.
 
-    What a foreign hand has put among them is dropped, and `dropped` told of it.
+    Entries that somebody else wrote are dropped and reported to `dropped`.
     """
     keys = view.keys
     answered = 0
@@ -41,11 +40,7 @@ def sweep_overdue(executor: Executor, view: ModelView, dropped: Callable[[str, i
             foreign = [raw for raw in overdue if read_member(raw) is None]
             executor.run(requests.forget_members(keys, foreign))
             dropped("opened_by_others", len(foreign))
-        envelopes = [
-            Envelope(id=request_id, tenant=tenant, accept=JSON, model=keys.model)
-            for tenant, request_id in named
-        ]
-        answered += end_requests(executor, view, envelopes, _OVERDUE)
+        answered += _end(executor, view, bare_envelopes(keys.model, named), _OVERDUE)
         if len(overdue) < FINISH_ITEMS_MAX:
             return answered
 
@@ -60,8 +55,15 @@ def answer_abandoned(executor: Executor, view: ModelView, version: str) -> int:
     answered = 0
     for stream in fleet.queue_streams(keys, record):
         for entries in _pages(executor, stream):
-            answered += end_requests(executor, view, _envelopes(keys, entries), error)
+            answered += _end(executor, view, _envelopes(keys, entries), error)
     return answered
+
+
+def _end(
+    executor: Executor, view: ModelView, envelopes: Sequence[Envelope], error: ErrorBody
+) -> int:
+    outcomes = end_requests(executor, view.keys, view.deployment, envelopes, error)
+    return outcomes.count(Finished.ANSWERED)
 
 
 def _envelopes(keys: ModelKeys, entries: Iterable[requests.Entry]) -> list[Envelope]:
@@ -77,7 +79,7 @@ def _envelopes(keys: ModelKeys, entries: Iterable[requests.Entry]) -> list[Envel
 def promote_ripe(executor: Executor, view: ModelView, dropped: Callable[[str, int], None]) -> int:
     """Move parked requests whose time has come to their queues; returns how many were moved.
 
-    What a foreign hand has parked is dropped, and `dropped` told its kind and how many there were.
+    Parked entries that somebody else wrote are dropped and reported to `dropped`, by kind.
     """
     moved = 0
     while True:
@@ -110,14 +112,14 @@ def is_ours(item: RipeItem, keys: ModelKeys) -> bool:
     """
     if not item.queue:
         return not (item.bell or item.request_id)
-    place = place_of(keys, item.queue)
-    return place is not None and item.bell == keys.bell(place[0])
+    queue = read_queue(keys, item.queue)
+    return queue is not None and item.bell == keys.bell(queue.version)
 
 
 def has_place(item: RipeItem, keys: ModelKeys, deployment: Deployment) -> bool:
-    """Whether the version in whose queue a parked request goes is deployed still."""
-    place = place_of(keys, item.queue)
-    return place is None or place[0] in deployment.versions
+    """Whether the version whose queue a parked request would enter is still deployed."""
+    queue = read_queue(keys, item.queue)
+    return queue is None or queue.version in deployment.versions
 
 
 def _promote(executor: Executor, view: ModelView, items: Sequence[RipeItem]) -> list[Promoted]:
@@ -136,23 +138,19 @@ def _promote_elsewhere(
     keys, deployment = view.keys, view.deployment
     placed = {item: other for item in stale if (other := elsewhere(item, keys, deployment))}
     homeless = [item for item in stale if item not in placed]
-    envelopes = [
-        Envelope(id=item.request_id, tenant=item.tenant, accept=JSON, model=keys.model)
-        for item in homeless
-    ]
-    end_requests(executor, view, envelopes, _GONE)
+    named = [(item.tenant, item.request_id) for item in homeless]
+    _end(executor, view, bare_envelopes(keys.model, named), _GONE)
     return _promote(executor, view, [*placed.values(), *homeless])
 
 
 def elsewhere(item: RipeItem, keys: ModelKeys, deployment: Deployment) -> RipeItem | None:
     """Another place for a parked request; None where the version that it names is gone."""
     record = deployment.versions.get(item.version or deployment.stable)
-    place = place_of(keys, item.queue)
-    if record is None or place is None:
+    queue = read_queue(keys, item.queue)
+    if record is None or queue is None:
         return None
-    _, priority, edge = place
-    queue = keys.queue(record.version, priority, record.bucket_of(edge))
-    return item._replace(queue=queue, bell=keys.bell(record.version))
+    other = keys.queue(record.version, queue.priority, record.bucket_of(queue.edge))
+    return item._replace(queue=other, bell=keys.bell(record.version))
 
 
 def remove_buckets(executor: Executor, view: ModelView) -> int:
@@ -174,37 +172,3 @@ def _pages(executor: Executor, stream: str) -> Iterator[list[requests.Entry]]:
         if len(entries) < FINISH_ITEMS_MAX:
             return
         start = "(" + entries[-1][0].decode()
-
-
-def end_requests(
-    executor: Executor, view: ModelView, envelopes: Sequence[Envelope], error: ErrorBody
-) -> int:
-    """Answer requests with an error, those that are open; returns how many were."""
-    return end_each(executor, view, envelopes, error).count(Finished.ANSWERED)
-
-
-def end_each(
-    executor: Executor, view: ModelView, envelopes: Sequence[Envelope], error: ErrorBody
-) -> list[Finished]:
-    """The same; tells of each whether it was open (`ANSWERED`) or not (`CLOSED`)."""
-    result_ttl_ms = view.deployment.limits.result_ttl_ms
-    items = [
-        FinishItem(
-            stream="",
-            entry_id=b"",
-            tenant=envelope.tenant,
-            request_id=envelope.id,
-            reply=encode_error(envelope, error),
-            status=status_of(error.kind).value,
-            result_ttl_ms=result_ttl_ms,
-            # `finish` adds what is left until the deadline.
-            tombstone_ttl_ms=result_ttl_ms + RESEND_WINDOW_MS,
-            has_blob=True,  # perhaps: it is removed unseen
-        )
-        for envelope in envelopes
-    ]
-    return [
-        outcome
-        for some in requests.split_finish(items)
-        for outcome in executor.run(requests.finish(view.keys, "", some))
-    ]

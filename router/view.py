@@ -1,30 +1,30 @@
-"""What a router knows of the fleet: a snapshot that is read anew and replaced as a whole."""
+"""What a router knows of the fleet: a snapshot that is read again and replaced as a whole."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ..broker import fleet, requests
+from ..broker import fleet, membership, requests
 from ..broker.errors import UnusableKeyError
 from ..broker.interface import Executor
 from ..service.steps import Steps
-from ..wire.announcements import read_lanes
+from ..wire.announcements import LOADING, READY, WorkerAnnouncement
 from ..wire.deployment import Deployment
 from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys, models_key
 
 # Refuse new work when memory is this full, so that finishing always has room.
 _MEMORY_SHARE_MAX = 0.8
-_SERVED = ("ready", "loading")
+_SERVED = (READY, LOADING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelView:
     """One deployed model: its record, its tenants, and the versions that live workers serve.
 
-    `record` is the deploy hash as it lies on the server, `deployment` what it says. `served` counts
-    a version that a worker is loading: its requests are worth the wait.
+    `record` is the deploy hash as stored, `deployment` what it says. `served` includes versions
+    that a worker is loading: their requests may wait.
     """
 
     keys: ModelKeys
@@ -44,7 +44,7 @@ class FleetView:
         aside: those whose record is ill-formed, as they were before: they are not served, and
             their open requests have deadlines still.
         faults: models whose record cannot be read, and why.
-        foreign: models with a key of a foreign kind, and which; they are served where known.
+        foreign: models with a key of the wrong type, and which key; served if known.
         list_fault: the names of the models could not be read, and are those known before.
         memory_full: the server has no room for new work.
     """
@@ -125,7 +125,7 @@ class Reading:
 
     Attributes:
         model: None where it is not deployed, or cannot be served.
-        foreign_key: a key of it that is of a foreign kind: what lies there is as it was known.
+        foreign_key: a key of it that has the wrong type: its content is as last read.
         fault: why its record cannot be read.
     """
 
@@ -142,9 +142,9 @@ def _read_apart(executor: Executor, keys: ModelKeys, known: ModelView | None) ->
 
 
 def read_model(executor: Executor, keys: ModelKeys, known: ModelView | None = None) -> Reading:
-    """Read one model; what lies under a key of a foreign kind stays as `known` says.
+    """Read one model; the content of a key of the wrong type stays as `known` says.
 
-    An empty set of tenants is one that was lost, since no model is deployed for nobody.
+    An empty set of tenants was lost, since no model is deployed without one.
 
     Raises:
         SettingsError: its record is ill-formed.
@@ -154,13 +154,13 @@ def read_model(executor: Executor, keys: ModelKeys, known: ModelView | None = No
         [
             fleet.deploy_hash(keys),
             fleet.tenants(keys),
-            fleet.living(keys),
+            membership.living(keys),
             requests.open_requests(keys),
         ]
     )
     foreign = _foreign(answers)
     named = (keys.deploy, keys.tenants, keys.workers, keys.due)
-    foreign_key = next((key for key, one in zip(named, foreign, strict=True) if one), "")
+    foreign_key = next((key for key, bad in zip(named, foreign, strict=True) if bad), "")
     if foreign[0] and known is None:
         return Reading(None, fault=f"{keys.deploy} has the wrong type")
     record, tenants, workers, open_requests = (
@@ -191,7 +191,7 @@ def _fallback(known: ModelView | None) -> tuple[Any, ...]:
 
 
 def _foreign(answers: Sequence[object]) -> list[bool]:
-    """Which answers say that a key is of a foreign kind.
+    """Which answers say that a key has the wrong type.
 
     Raises:
         ServerError: the first answer that is another error.
@@ -204,7 +204,7 @@ def _foreign(answers: Sequence[object]) -> list[bool]:
 
 def _served(executor: Executor, keys: ModelKeys, workers: Sequence[str]) -> frozenset[str]:
     """The versions that live workers serve; one whose announcement cannot be read serves none."""
-    announced = executor.run_each([fleet.announcement(keys, worker) for worker in workers])
+    announced = executor.run_each([membership.announcement(keys, worker) for worker in workers])
     return frozenset(
         version
         for fields, is_foreign in zip(announced, _foreign(announced), strict=True)
@@ -216,17 +216,17 @@ def _served(executor: Executor, keys: ModelKeys, workers: Sequence[str]) -> froz
 def served_versions(announcement: Mapping[str, bytes]) -> list[str]:
     """The versions that a worker's announcement says it has loaded, or is loading.
 
-    After a request has ended the device process, all of them are loaded anew, one after the other.
+    After a request has ended the device process, all of them are loaded again, one after another.
     What no worker has written says nothing.
     """
-    lanes = read_lanes(announcement.get("lanes", b"{}"))
-    return [version for version, lane in lanes.items() if lane.get("state") in _SERVED]
+    said = WorkerAnnouncement.from_fields(announcement)
+    return [version for version in said.versions if said.state_of(version) in _SERVED]
 
 
 class UnservedWatch:
-    """Remembers since when no live worker has had a version, or been loading it.
+    """Remembers since when no live worker has served or loaded a version.
 
-    Looks further apart than `contact_ms` begin the watch anew: a worker may have served in
+    Looks further apart than `contact_ms` restart the watch: a worker may have served in
     between, while the router was frozen or the server away. Owned by the keeper thread.
     """
 
@@ -237,7 +237,7 @@ class UnservedWatch:
         self._since: dict[tuple[str, str], float] = {}
 
     def observe(self, view: FleetView, now_ms: float) -> frozenset[tuple[str, str]]:
-        """The (model, version) pairs that nobody has served for longer than the patience."""
+        """The (model, version) pairs that no worker has served for longer than the patience."""
         unserved = {
             (name, version)
             for name, model in view.models.items()

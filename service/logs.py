@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from ..wire.texts import kind_name, safe_text, text_of
+from ..wire.texts import kind_name, safe_text, terminal_text, text_of
 from .addresses import masked_text
 from .clock import Clock
 
@@ -256,23 +256,14 @@ def escape_controls(_logger: WrappedLogger, _method: str, event: EventDict) -> E
 def _escaped(name: str, value: Any) -> Any:
     if not issubclass(type(value), str):
         return value
-    value = safe_text(value, _VALUE_MAX)
-    if value.isprintable():
-        return value
-    kept = "\n\t" if name in _MULTILINE else ""
-    return "".join(
-        character
-        if character.isprintable() or character in kept
-        else character.encode("unicode_escape").decode()
-        for character in value
-    )
+    return terminal_text(safe_text(value, _VALUE_MAX), "\n\t" if name in _MULTILINE else "")
 
 
 def shown_error(error: BaseException) -> str:
     """An error that nobody foresaw in one line, with the innermost place that it came from."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
-    return f"{type(error).__name__}: {error}"[:_SHOWN_CHARACTERS_MAX] + place
+    return f"{kind_name(error)}: {text_of(error)}"[:_SHOWN_CHARACTERS_MAX] + place
 
 
 class OncePerKind:

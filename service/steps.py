@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from ..wire.errors import Remedy, ServerError
+from ..wire.errors import Remedy, ServerError, checked
 from .clock import Clock
 from .events import Events
 from .logs import OncePerKind, shown_error
@@ -21,10 +21,7 @@ def settled(answers: Sequence[Any]) -> Sequence[Any]:
     Raises:
         ServerError: the first of them that is an error.
     """
-    for answer in answers:
-        if isinstance(answer, ServerError):
-            raise answer
-    return answers
+    return [checked(answer) for answer in answers]
 
 
 class StepFaults:

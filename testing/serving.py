@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import orjson
-
-from ..broker import fleet
+from ..broker import fleet, membership
 from ..consumer.device.loading import VersionFiles
 from ..consumer.program import ConsumerProgram
 from ..consumer.worker.context import Devices
@@ -24,6 +22,7 @@ from ..service.events import Events
 from ..service.lifecycle import StopSignal, guarded_thread
 from ..service.logs import configure_logs_if_unset
 from ..service.settings import Settings
+from ..wire.announcements import READY, REFUSED, WorkerAnnouncement
 from ..wire.codec import plain_json
 from ..wire.deployment import Signature, VersionRecord, limits_from_wire
 from ..wire.errors import BatchfleetError, SettingsError
@@ -45,7 +44,7 @@ _LOOK_S = 0.01
 _JOIN_S = 30.0
 _LINEAGE = "0" * 16
 
-Run = Callable[[StopSignal, Callable[[dict[str, object]], None]], int]
+RunProgram = Callable[[StopSignal, Callable[[dict[str, object]], None]], int]
 
 
 class ModelRefusedError(BatchfleetError):
@@ -177,10 +176,10 @@ def _said(model_class: type[Model], name: str) -> Mapping[str, Any]:
 
 
 @dataclass(slots=True)
-class _Program:
+class _ProgramThread:
     """One program of the fleet on a thread of its own."""
 
-    run: Run
+    run: RunProgram
     on_failure: Callable[[BaseException], None]
     stop: StopSignal = field(default_factory=StopSignal)
     thread: threading.Thread | None = None
@@ -221,8 +220,8 @@ class _SmallFleet:
             devices=Devices(open_link=lambda _: DeviceThread(served.files, clock)),
         )
         router = RouterProgram(settings, events, clock, self._broker)
-        self._worker = _Program(worker.run, self._fail)
-        self._router = _Program(router.run, self._fail)
+        self._worker = _ProgramThread(worker.run, self._fail)
+        self._router = _ProgramThread(router.run, self._fail)
 
     def _fail(self, error: BaseException) -> None:
         self._failure = error
@@ -242,23 +241,22 @@ class _SmallFleet:
         self._worker.start("worker")
         self._router.start("router")
         give_up_ms = self._clock.monotonic_ms() + record.limits.load_ms + _GRACE_MS
-        while (state := self._state()).get("state") != "ready":
+        while (said := self._announced()).state_of(VERSION) != READY:
             if self._failure is not None:
                 raise self._failure
-            if "reason" in state:
-                raise ModelRefusedError(f"{state['reason']}; its traceback is in the log")
+            if said.state_of(VERSION) == REFUSED:
+                raise ModelRefusedError(f"{said.reason_of(VERSION)}; its traceback is in the log")
             if self._clock.monotonic_ms() > give_up_ms:
                 raise ModelRefusedError(f"{keys.model} was not loaded in time")
             self._over.wait(_LOOK_S)
 
-    def _state(self) -> Mapping[str, str]:
-        """What the worker announces of the model; empty before it has said anything."""
+    def _announced(self) -> WorkerAnnouncement:
+        """What the worker says of the model."""
         with self._broker.connect("testing") as executor:
-            for worker in executor.run(fleet.living(self._keys)):
-                announced = executor.run(fleet.announcement(self._keys, worker))
-                lanes: Mapping[str, Mapping[str, str]] = orjson.loads(announced.get("lanes", "{}"))
-                return lanes.get(VERSION, {})
-        return {}
+            for worker in executor.run(membership.living(self._keys)):
+                fields = executor.run(membership.announcement(self._keys, worker))
+                return WorkerAnnouncement.from_fields(fields)
+        return WorkerAnnouncement.from_fields({})
 
     def client(self) -> Client:
         """A client of this fleet, with the patience of the model's own time limit."""

@@ -1,6 +1,7 @@
-"""What routers and workers announce of themselves: by which deploy record of a model they act."""
+"""What routers and workers announce of themselves, and by which deploy record they act."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import orjson
 
@@ -28,11 +29,57 @@ def read_router_announcement(raw: bytes) -> dict[str, Stamp]:
     }
 
 
-def read_lanes(raw: bytes) -> dict[str, dict[str, str]]:
-    """What a worker announces of each version: its state, and the reason where it has one.
+LOADING, READY, REFUSED = "loading", "ready", "refused"
 
-    What is ill-formed, a foreign hand wrote: it says nothing.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerAnnouncement:
+    """What a worker's hash says of it to those who serve one model.
+
+    Attributes:
+        versions: version → its `state`, and the `reason` where it has one.
+        stamp: the record of the model by which it acts; None where it says nothing of it.
+        stalled: its loops that stand still, as text; empty where all go on.
+        facts: what it says besides for operators, as text.
     """
+
+    versions: Mapping[str, Mapping[str, str]]
+    stamp: Stamp | None = None
+    stalled: str = ""
+    facts: Mapping[str, str]
+
+    def state_of(self, version: str) -> str:
+        """What it says of a version; empty where it says nothing."""
+        return self.versions.get(version, {}).get("state", "")
+
+    def reason_of(self, version: str) -> str:
+        """Why it refuses a version; empty where it does not."""
+        return self.versions.get(version, {}).get("reason", "")
+
+    def to_fields(self) -> dict[str, str]:
+        """The fields of the hash."""
+        fields = {"lanes": orjson.dumps(self.versions).decode(), "stalled": self.stalled}
+        if self.stamp is not None:
+            fields |= {"epoch": str(self.stamp.epoch), "nonce": self.stamp.nonce}
+        return {**fields, **self.facts}
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, bytes]) -> "WorkerAnnouncement":
+        """Read the hash. What is ill-formed, a foreign hand wrote: it says nothing."""
+        epoch, nonce = fields.get("epoch"), fields.get("nonce")
+        return cls(
+            versions=_read_lanes(fields.get("lanes", b"{}")),
+            stamp=None if epoch is None else Stamp.from_wire(epoch, nonce),
+            stalled=fields.get("stalled", b"").decode(errors="replace"),
+            facts={
+                field: value.decode(errors="replace")
+                for field, value in sorted(fields.items())
+                if field not in ("lanes", "stalled", "nonce")
+            },
+        )
+
+
+def _read_lanes(raw: bytes) -> dict[str, dict[str, str]]:
     try:
         lanes = shallow_json(raw)
     except ValueError:
@@ -44,15 +91,3 @@ def read_lanes(raw: bytes) -> dict[str, dict[str, str]]:
         for version, lane in lanes.items()
         if isinstance(lane, dict)
     }
-
-
-def worker_announcement(stamp: Stamp) -> dict[str, str]:
-    """The fields of a worker's hash that say by which record of the model it acts."""
-    return {"epoch": str(stamp.epoch), "nonce": stamp.nonce}
-
-
-def read_worker_announcement(fields: Mapping[str, bytes]) -> Stamp | None:
-    """By which record of the model a worker acts; None where it says nothing of it."""
-    if "epoch" not in fields:
-        return None
-    return Stamp.from_wire(fields["epoch"], fields.get("nonce"))

@@ -45,14 +45,10 @@ LIMIT_ROWS: dict[str, LimitRow] = {
     "max_batch_ms": LimitRow("maximum estimated run time of one batch", 1, 600_000),
     "max_padding": LimitRow("maximum ratio of padded to real tokens in one batch", 1, 1000),
     "max_batch_delay_ms": LimitRow("how long an idle device may wait for more rows", 0, 1000),
-    "max_attempts": LimitRow(
-        "attempts that may end in a lost process before a request fails", 1, 100
-    ),
+    "max_attempts": LimitRow("attempts lost with a process before a request fails", 1, 100),
     "age_cap_ms": LimitRow("a row that has waited this long is run first", 1, 600_000),
     "backlog": LimitRow("maximum open requests; more are answered busy", 1, 10_000_000),
-    "max_request_bytes": LimitRow(
-        "maximum bytes of the inputs of one request", 1, ceiling.INPUTS_BYTES_MAX
-    ),
+    "max_request_bytes": LimitRow("maximum bytes of its inputs", 1, ceiling.INPUTS_BYTES_MAX),
     "max_rows_per_request": LimitRow("maximum rows of one request", 1, ceiling.ROWS_MAX),
     "max_length": LimitRow("maximum tokens of one row; 0 = no limit", 0, 10_000_000),
     "timeout_ms": LimitRow("default timeout of a request", 1, ceiling.TIMEOUT_MS_MAX),

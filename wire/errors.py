@@ -172,6 +172,13 @@ class ServerError(BatchfleetError):
     code: str = ""
 
 
+def checked(answer: Any) -> Any:
+    """Return an answer of the server, or raise it where it is an error."""
+    if isinstance(answer, ServerError):
+        raise answer
+    return answer
+
+
 class RequestError(BatchfleetError):
     """A request ended, or would end, in an error reply.
 

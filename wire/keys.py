@@ -6,6 +6,7 @@ touches several of them stays on one Cluster slot. `docs/protocol.md` lists type
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from .limits import NOTIFY_PREFIX_LENGTH
 from .names import is_name_bytes
@@ -40,11 +41,32 @@ def member(tenant: str, request_id: str) -> str:
 
 
 def read_member(raw: bytes) -> tuple[str, str] | None:
-    """Tenant and id in a member of `due`; None where it names no request."""
+    """The inverse of `member`: tenant and id; None for what names no request."""
     tenant, _, request_id = raw.partition(b":")
     if not is_name_bytes(tenant) or not is_name_bytes(request_id):
         return None
     return tenant.decode(), request_id.decode()
+
+
+class Queue(NamedTuple):
+    """Which shared work a stream holds: of one version, priority and length bucket, by its edge."""
+
+    version: str
+    priority: str
+    edge: int
+
+    @classmethod
+    def parse(cls, stream: str) -> "Queue":
+        """Read the name of a stream, as `ModelKeys.queue` makes it.
+
+        Raises:
+            ValueError: it is none of a queue.
+        """
+        mark, version, priority, edge = stream.rsplit(":", 4)[1:]
+        is_edge = edge.isdecimal() and len(edge) <= _EDGE_DIGITS
+        if mark != "q" or priority not in PRIORITIES or not is_edge:
+            raise ValueError("no name of a queue")
+        return cls(version, priority, int(edge))
 
 
 @dataclass(frozen=True)
@@ -108,7 +130,7 @@ class ModelKeys:
 
     @cached_property
     def parked(self) -> str:
-        """Stream, without a group, of the bodies of delayed requests and retries."""
+        """Stream, without a group, of the bodies of requests that are delayed or run again."""
         return self.prefix + "parked"
 
     @cached_property
@@ -161,11 +183,10 @@ class ModelKeys:
         return f"{self.prefix}done:{tenant}:{request_id[:NOTIFY_PREFIX_LENGTH]}"
 
 
-def place_of(keys: ModelKeys, queue: str) -> tuple[str, str, int] | None:
-    """Version, priority and bucket of a `queue` of a model; None where that is no name of one."""
-    version, _, place = queue.removeprefix(f"{keys.prefix}q:").partition(":")
-    priority, _, edge = place.partition(":")
-    if priority not in PRIORITIES or not edge.isdecimal() or len(edge) > _EDGE_DIGITS:
+def read_queue(keys: ModelKeys, stream: str) -> Queue | None:
+    """The inverse of `ModelKeys.queue`; None for what is no name of a queue of this model."""
+    try:
+        found = Queue.parse(stream)
+    except ValueError:
         return None
-    found = version, priority, int(edge)
-    return found if keys.queue(*found) == queue else None
+    return found if keys.queue(*found) == stream else None

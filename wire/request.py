@@ -10,33 +10,19 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from . import limits
-from .codec import CONTENT_TYPES, JSON, MSGPACK
+from .codec import CONTENT_TYPES, JSON
+from .deployment import TRUNCATE_POLICIES
 from .errors import ErrorKind, RequestError
 from .keys import PRIORITIES
 from .names import RULE, is_name, is_name_bytes, shown
 from .numbers import Range
 from .references import read_reference
 
-FIELD_RANGES = {
-    "timeout_ms": Range(1, limits.TIMEOUT_MS_MAX),
-    "result_ttl_ms": Range(1000, limits.RESULT_TTL_MS_MAX),
-    "length": Range(1, 10_000_000),
-    "rows": Range(1, 10_000_000),
-    "inputs_bytes": Range(1, limits.INPUTS_BYTES_MAX),
-    "delay_ms": Range(0, limits.DELAY_MS_MAX),
-    "retries": Range(0, limits.RETRIES_MAX),
-}
-FIELD_CHOICES: dict[str, tuple[str, ...]] = {
-    "v": (str(limits.CONTRACT_VERSION),),
-    "priority": PRIORITIES,
-    "truncate": ("end", "refuse"),
-}
-
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class Request(NamedTuple):
-    """A request entry whose headers are in order. Absent fields are None.
+    """A request entry whose headers are in order, as `FIELDS` reads them.
 
     Either `inputs` hold something or `inputs_at` says where they lie.
     """
@@ -63,38 +49,19 @@ class Request(NamedTuple):
     warnings: tuple[str, ...] = ()
 
     def to_fields(self) -> list[bytes]:
-        """The flat field list of an ingress entry, as `XADD` takes it."""
+        """The flat field list of an ingress entry, as `XADD` takes it: what is no default."""
         flat = [b"id", self.id.encode()]
         if self.inputs_at is None:
             flat += (b"inputs", self.inputs)
-        for name in _SENT_FIELDS:
+        for name, default in _SENT:
             value = getattr(self, name)
-            if value is not None and value != _SENT_DEFAULTS.get(name):
+            if value != default:
                 raw = value if isinstance(value, bytes) else str(value).encode()
                 flat += (name.encode(), raw)
         return flat
 
 
-_SENT_FIELDS = (
-    "content_type",
-    "accept",
-    "version",
-    "outputs",
-    "parameters",
-    "priority",
-    "timeout_ms",
-    "result_ttl_ms",
-    "length",
-    "rows",
-    "truncate",
-    "meta",
-    "traceparent",
-    "inputs_at",
-    "inputs_bytes",
-    "delay_ms",
-    "retries",
-)
-_SENT_DEFAULTS = {"content_type": JSON, "priority": "normal"}
+_SENT = [pair for pair in Request._field_defaults.items() if pair[0] not in ("inputs", "warnings")]
 
 
 def _bad(message: str) -> RequestError:
@@ -117,8 +84,7 @@ def _read_name(field: str) -> Callable[[bytes], str]:
     return read
 
 
-def _read_int(field: str) -> Callable[[bytes], int]:
-    allowed = FIELD_RANGES[field]
+def _read_int(field: str, allowed: Range) -> Callable[[bytes], int]:
     lowest, highest = allowed.lowest, allowed.highest
 
     def read(raw: bytes) -> int:
@@ -129,29 +95,16 @@ def _read_int(field: str) -> Callable[[bytes], int]:
     return read
 
 
-def _read_choice(field: str) -> Callable[[bytes], str]:
-    choices = FIELD_CHOICES[field]
+def _read_choice(field: str, choices: Sequence[str]) -> Callable[[bytes], str]:
     by_raw = {choice.encode(): choice for choice in choices}
+    is_encoding = choices is CONTENT_TYPES
+    kind = ErrorKind.UNSUPPORTED_CONTENT_TYPE if is_encoding else ErrorKind.BAD_REQUEST
 
     def read(raw: bytes) -> str:
         choice = by_raw.get(raw)
         if choice is None:
-            raise _bad(f"{field} must be one of: {', '.join(choices)}")
+            raise RequestError.of(kind, f"{field} must be one of: {', '.join(choices)}")
         return choice
-
-    return read
-
-
-def _read_content_type(field: str) -> Callable[[bytes], str]:
-    by_raw = {kind.encode(): kind for kind in CONTENT_TYPES}
-
-    def read(raw: bytes) -> str:
-        kind = by_raw.get(raw)
-        if kind is None:
-            raise RequestError.of(
-                ErrorKind.UNSUPPORTED_CONTENT_TYPE, f"{field} must be {JSON} or {MSGPACK}"
-            )
-        return kind
 
     return read
 
@@ -186,41 +139,77 @@ def _refuse_cancel(_: bytes) -> None:
     raise _bad("cancel must be 1, and id the only other field")
 
 
-_READ: dict[str, Callable[[bytes], Any]] = {
-    "v": _read_choice("v"),
-    "id": _read_name("id"),
-    "content_type": _read_content_type("content_type"),
-    "accept": _read_content_type("accept"),
-    "version": _read_name("version"),
-    "outputs": _read_output_names,
-    "parameters": _read_parameters,
-    "priority": _read_choice("priority"),
-    "timeout_ms": _read_int("timeout_ms"),
-    "result_ttl_ms": _read_int("result_ttl_ms"),
-    "length": _read_int("length"),
-    "rows": _read_int("rows"),
-    "truncate": _read_choice("truncate"),
-    "meta": _read_meta,
-    "traceparent": _read_traceparent,
-    "inputs": bytes,
-    "inputs_at": read_reference,
-    "inputs_bytes": _read_int("inputs_bytes"),
-    "delay_ms": _read_int("delay_ms"),
-    "retries": _read_int("retries"),
-    "cancel": _refuse_cancel,
-}
+class Field(NamedTuple):
+    """One field of a request entry; `Request` says what it is where it is left out.
+
+    Attributes:
+        name: on the wire, in `Request`, and in the options of a client.
+        kind: the numbers or the words that it takes, or what else reads its bytes.
+        is_carried: the router copies it into the work entry.
+        meaning: what it asks for, as the help of a command says it; empty where none offers it.
+    """
+
+    name: str
+    kind: Range | tuple[str, ...] | Callable[[bytes], Any]
+    is_carried: bool = False
+    meaning: str = ""
+
+
+_TABLE = (
+    Field("v", (str(limits.CONTRACT_VERSION),)),
+    Field(
+        "id",
+        _read_name("id"),
+        meaning="Id of the request. If a request has this id, wait for its reply instead.",
+    ),
+    Field("inputs", bytes),
+    Field("inputs_at", read_reference),
+    Field("inputs_bytes", Range(1, limits.INPUTS_BYTES_MAX), is_carried=True),
+    Field("content_type", CONTENT_TYPES),
+    Field("accept", CONTENT_TYPES, is_carried=True),
+    Field("version", _read_name("version"), True, "Version to run; default: the deployed one."),
+    Field("parameters", _read_parameters, True, "Parameters for the model, a JSON object."),
+    Field("outputs", _read_output_names, True, "Return only these outputs."),
+    Field("priority", PRIORITIES, meaning="Queue priority."),
+    Field("truncate", TRUNCATE_POLICIES, True, "Cut texts over max_length (end) or refuse them."),
+    Field(
+        "timeout_ms",
+        Range(1, limits.TIMEOUT_MS_MAX),
+        True,
+        "Time until the deadline; default: the model's timeout_ms.",
+    ),
+    Field(
+        "delay_ms",
+        Range(0, limits.DELAY_MS_MAX),
+        meaning="Wait this long before running; the timeout begins then.",
+    ),
+    Field(
+        "retries", Range(0, limits.RETRIES_MAX), True, "Maximum number of retries after a failure."
+    ),
+    Field("result_ttl_ms", Range(1000, limits.RESULT_TTL_MS_MAX), is_carried=True),
+    Field("length", Range(1, 10_000_000)),
+    Field("rows", Range(1, 10_000_000), is_carried=True),
+    Field("meta", _read_meta, True, "Text that is returned with the reply."),
+    Field("traceparent", _read_traceparent, is_carried=True),
+    Field("cancel", _refuse_cancel),
+)
+
+
+def _reader(field: Field) -> Callable[[bytes], Any]:
+    if isinstance(field.kind, Range):
+        return _read_int(field.name, field.kind)
+    return _read_choice(field.name, field.kind) if isinstance(field.kind, tuple) else field.kind
+
+
+FIELDS = {field.name: field for field in _TABLE}
+FIELD_RANGES = {field.name: field.kind for field in _TABLE if isinstance(field.kind, Range)}
+FIELD_CHOICES = {field.name: field.kind for field in _TABLE if isinstance(field.kind, tuple)}
+_READERS = {field.name.encode(): (field.name, _reader(field)) for field in _TABLE}
 
 # Fields of the contract whose feature is not served yet. They are refused, not ignored: a caller
 # that asks for a session must not get an answer without one.
-RESERVED = (
-    "session",
-    "end",
-    "stream",
-    "callback",
-)
+RESERVED = ("session", "end", "stream", "callback")
 _RESERVED = {name.encode(): name for name in RESERVED}
-FIELDS = tuple(_READ)
-_READERS = {name.encode(): (name, read) for name, read in _READ.items()}
 
 
 def find_id(flat: Sequence[bytes]) -> str | None:

@@ -11,26 +11,11 @@ from typing import Any, NamedTuple
 from . import limits
 from .codec import JSON
 from .numbers import Range
-from .request import FIELD_RANGES, Request
+from .request import FIELD_RANGES, FIELDS, Request
 
 _DIGITS_MAX = 15
-_CARRIED = tuple(
-    (name.encode(), Request._fields.index(name))
-    for name in (
-        "accept",
-        "outputs",
-        "parameters",
-        "result_ttl_ms",
-        "timeout_ms",
-        "rows",
-        "truncate",
-        "meta",
-        "traceparent",
-        "inputs_bytes",
-        "version",
-        "retries",
-    )
-)
+_CARRIED = [field.name for field in FIELDS.values() if field.is_carried]
+_PLACES = [(name.encode(), Request._fields.index(name)) for name in _CARRIED]
 
 
 class WorkEntry(NamedTuple):
@@ -70,13 +55,39 @@ class WorkEntry(NamedTuple):
         """Server time at which the request was accepted."""
         return int(self.entry_id.partition(b"-")[0])
 
+    @property
+    def is_last_run(self) -> bool:
+        """Whether the request does not run again where this run fails."""
+        return self.retries <= 0
+
+    @property
+    def next_run(self) -> tuple[int, int]:
+        """The attempt that follows where this one fails, and the retries that are left then."""
+        return self.attempt + 1, max(0, self.retries - 1)
+
+    def to_request(self, request_id: str, priority: str) -> Request:
+        """The request that it was made of, under another id, with all its retries."""
+        carried = {name: getattr(self, name) for name in _CARRIED}
+        carried["accept"] = None if self.accept == self.content_type else self.accept
+        carried["rows"] = self.rows if self.rows > 1 else None
+        carried["inputs_bytes"] = self.inputs_bytes if self.inputs_at is not None else None
+        carried["retries"] = (self.attempt - 1 + self.retries) or None
+        return Request(
+            id=request_id,
+            inputs=self.inputs,
+            content_type=self.content_type,
+            priority=priority,
+            inputs_at=self.inputs_at,
+            **carried,
+        )
+
 
 def work_fields(request: Request, tenant: str) -> list[bytes]:
     """The flat field list of a work entry without what `accept` adds."""
     flat = [b"id", request.id.encode(), b"tenant", tenant.encode()]
     if request.content_type != JSON:
         flat += (b"content_type", request.content_type.encode())
-    for name, place in _CARRIED:
+    for name, place in _PLACES:
         value = request[place]
         if value is not None:
             flat += (name, value if isinstance(value, bytes) else str(value).encode())
@@ -102,9 +113,8 @@ def _lines(raw: bytes) -> tuple[str, ...]:
 
 
 _READ: dict[str, Callable[[bytes], Any]] = {
-    **dict.fromkeys(("id", "tenant", "content_type", "accept", "outputs"), bytes.decode),
-    **dict.fromkeys(("truncate", "meta", "traceparent", "inputs_at", "version"), bytes.decode),
-    **{name: _whole(FIELD_RANGES[name]) for name in ("timeout_ms", "rows", "retries")},
+    **dict.fromkeys(("id", "tenant", "content_type", "inputs_at", *_CARRIED), bytes.decode),
+    **{name: _whole(FIELD_RANGES[name]) for name in _CARRIED if name in FIELD_RANGES},
     "result_ttl_ms": _whole(Range(1, limits.RESULT_TTL_MS_MAX)),
     "inputs_bytes": _whole(Range(0, limits.INPUTS_BYTES_MAX)),
     "attempt": _whole(Range(1, 1_000_000)),

@@ -27,7 +27,7 @@ def retry_delay_ms(ended: EndedRequest, now_ms: float, chance: Random) -> int | 
     """
     held, _, failure = ended
     entry = held.entry
-    if failure is None or entry.retries <= 0 or kind_of(failure.code) not in _RETRIED:
+    if failure is None or entry.is_last_run or kind_of(failure.code) not in _RETRIED:
         return None
     delay_ms = round(1000 * _BACK_OFF.full_s(entry.attempt) * chance.uniform(0.8, 1.2))
     return delay_ms if now_ms + delay_ms < held.deadline_ms else None
@@ -41,7 +41,7 @@ def final_kind(ended: EndedRequest) -> ErrorKind:
     held, _, failure = ended
     assert failure is not None
     kind = kind_of(failure.code)
-    was_retried = held.entry.attempt > 1 and held.entry.retries == 0
+    was_retried = held.entry.attempt > 1 and held.entry.is_last_run
     return ErrorKind.ATTEMPTS_EXHAUSTED if was_retried and kind in _RETRIED else kind
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from ...broker import fleet
 from ...wire.deployment import VersionRecord
-from ...wire.keys import ModelKeys
+from ...wire.keys import ModelKeys, Queue
 from .batcher import level_of
 from .state import Placement
 
@@ -13,9 +13,9 @@ _PATIENCE = 4
 
 
 def placement_of(stream: str) -> Placement:
-    """Priority and bucket from the name of a work stream, `…:<priority>:<bucket>`."""
-    _, priority, bucket = stream.rsplit(":", 2)
-    return Placement(level_of(priority), int(bucket))
+    """Priority and bucket from the name of a work stream."""
+    queue = Queue.parse(stream)
+    return Placement(level_of(queue.priority), queue.edge)
 
 
 class StreamOrder:

@@ -31,7 +31,7 @@ class Finisher:
         self._note_inside = note_inside
         self._executor = executor
         self._keys: dict[str, ModelKeys] = {}  # by model
-        self._chance = Random(worker.name)  # noqa: S311 - spreads retries, guards nothing
+        self._chance = Random(worker.name)  # noqa: S311 - spreads pauses, guards nothing
 
     def close(self) -> None:
         """Close the connection."""

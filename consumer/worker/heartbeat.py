@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from ...broker import fleet
+from ...broker import fleet, membership
 from ...broker.errors import UnusableKeyError
 from ...broker.interface import COMMAND_TIMEOUT_S, Executor
 from ...service.back_off import LONGEST_S, BackOff
@@ -141,7 +141,7 @@ class Heartbeat:
             self._models.discard(keys.model)
             self._beaten_ms.pop(keys, None)
             with self._isolated(keys):
-                self._executor.run_all(fleet.vanish(keys, self._worker))
+                self._executor.run_all(membership.vanish(keys, self._worker))
         for keys, announcement in wanted.items():
             with self._isolated(keys):
                 self._beat(keys, announcement, began_ms)
@@ -182,11 +182,11 @@ class Heartbeat:
         return self._join(keys, announcement)
 
     def _join(self, keys: ModelKeys, announcement: Announcement) -> bool:
-        return self._executor.run(fleet.join(keys, self._worker, self._ttl_ms, announcement))
+        return self._executor.run(membership.join(keys, self._worker, self._ttl_ms, announcement))
 
     def _move(self, keys: ModelKeys, announcement: Announcement, began_ms: float) -> bool:
         # Whole each time: the hash may have expired while this process was frozen.
-        beat = fleet.beat(keys, self._worker, self._ttl_ms, announcement)
+        beat = membership.beat(keys, self._worker, self._ttl_ms, announcement)
         try:
             return self._executor.run(beat) > 0
         except UnusableKeyError:
@@ -216,4 +216,4 @@ class Heartbeat:
         while self._joined:
             keys = self._joined.pop()
             with self._isolated(keys):
-                self._executor.run(fleet.leave(keys, self._worker))
+                self._executor.run(membership.leave(keys, self._worker))

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from ...broker import fleet, requests
+from ...broker import fleet, membership, requests
 from ...broker.commands import Command
 from ...broker.errors import FencedError, NoGroupError, StaleRecordError, UnusableKeyError
 from ...broker.interface import Executor
@@ -119,7 +119,7 @@ class Intake:
                 self._take(offered, streams, taken)
         if bells and isinstance(answers[-len(asked) - 1], UnusableKeyError):
             # A foreign key in the place of one gives way; a token lost with it costs a second.
-            self._executor.run(fleet.forget_bells(bells))
+            self._executor.run(membership.forget_bells(bells))
         if faults:
             raise faults[0]
         return True

@@ -9,7 +9,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from ...broker import fleet, requests
+from ...broker import fleet, membership, requests
 from ...broker.commands import Command
 from ...broker.errors import FencedError, StaleRecordError
 from ...broker.interface import Executor
@@ -100,7 +100,7 @@ class Recovery:
         keys = [ModelKeys(self._namespace, model) for model in models]
         commands: list[Command[Any]] = [fleet.server_info()]
         for key in keys:
-            commands += (fleet.beat_counters(key), fleet.lost(key))
+            commands += (membership.beat_counters(key), membership.lost(key))
         info, *answers = self._executor.run_each(commands)
         if isinstance(info, ServerError):
             raise info
@@ -113,7 +113,7 @@ class Recovery:
         dead = self._watch.look(counters, self._worker.now_ms(), info.run_id)
         for (key, worker), counter in dead.items():
             self._context.faults.reach("worker.before_bury")
-            bury = partial(self._executor.run, fleet.bury(key, worker, counter))
+            bury = partial(self._executor.run, membership.bury(key, worker, counter))
             if self._steps.run("bury", key.model, bury):
                 gone.setdefault(key.model, []).append(worker)
                 self._context.events.emit("worker.buried", worker=worker, model=key.model)
@@ -144,7 +144,7 @@ class Recovery:
                 if lane.model == deployment.model:
                     self._take_over_lane(keys, deployment.stamp, lane, gone)
             self._context.faults.reach("worker.before_retire")
-            if self._executor.run(fleet.retire(keys, gone, streams)):
+            if self._executor.run(membership.retire(keys, gone, streams)):
                 self._context.events.emit("worker.forgotten", worker=gone, model=keys.model)
 
     def _take_over_lane(self, keys: ModelKeys, stamp: Stamp, lane: Lane, gone: str) -> None:

@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from ...broker import fleet
+from ...broker import fleet, membership
 from ...broker.commands import Command
 from ...broker.interface import Executor
 from ...wire.deployment import Deployment, Stamp, VersionRecord
@@ -259,7 +259,7 @@ class Worker(SharedState):
             if self._inside_noted.get(keys.model, []) == members:
                 return []
             self._inside_noted[keys.model] = members
-        return [fleet.note_inside(keys, self.name, members)]
+        return [membership.note_inside(keys, self.name, members)]
 
     def has_entry(self, stream: str, entry_id: bytes) -> bool:
         """Whether an entry is in our hands, or being settled."""

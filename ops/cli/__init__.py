@@ -1,4 +1,4 @@
-"""The command line `batchfleet`: one file a command, loaded when it is run.
+"""The command line `batchfleet`: one file a command, of its name, loaded when it is run.
 
 The table below holds each command's line of help, so that `batchfleet --help` imports no command at
 all; a test holds the lines against the commands themselves.
@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from ...wire.errors import BatchfleetError
-from ._shared.failures import Failure, escape_message, of_machine
+from ._shared.failures import CommandError, escape_message, of_machine
 from ._shared.streams import safe_streams
 
 COMMANDS = {
@@ -36,8 +36,6 @@ COMMANDS = {
     "demo": "Embed real texts with a fleet, measure it and search them.",
 }
 
-# Where a command's file has another name.
-_FILES = {"requests": "open_requests"}
 # Commands of a group by the word that one would type without it.
 _ELSEWHERE = {
     "environments": "models environment",
@@ -63,8 +61,7 @@ class FleetGroup(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f".{_FILES.get(cmd_name, cmd_name)}", __name__)
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(import_module(f".{cmd_name}", __name__), cmd_name)
         return command
 
     def resolve_command(
@@ -114,11 +111,11 @@ class FleetGroup(click.Group):
         except BatchfleetError as error:
             if ctx.params["debug"]:
                 raise
-            raise Failure(error) from error
+            raise CommandError(error) from error
         except OSError as error:  # no room, no right, no such folder: what the machine refuses
             if ctx.params["debug"] or error.errno == errno.EPIPE:  # click ends quietly then
                 raise
-            raise Failure(of_machine(error)) from error
+            raise CommandError(of_machine(error)) from error
 
 
 @click.group(cls=FleetGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -79,7 +79,7 @@ def _print_letters(found: list[Letter]) -> None:
             moment(one.written_ms),
             one.entry.id,
             one.entry.tenant,
-            one.version,
+            one.queue.version,
             facts["error"],
             str(one.attempts),
             facts["message"][:_MESSAGE_CHARACTERS],
@@ -127,7 +127,7 @@ def _details(letter: Letter) -> dict[str, Any]:
 
 def _letter_lines(model: str, letter: Letter) -> Iterator[str]:
     facts = letter.to_json()
-    yield f"request   {letter.entry.id} of {model}/{letter.version} for {letter.entry.tenant}"
+    yield f"request   {letter.entry.id} of {model}/{letter.queue.version} for {letter.entry.tenant}"
     yield f"failed    {moment(letter.written_ms)} after {letter.attempts} attempts"
     yield f"error     {facts['error']}: {facts['message']}"
     for name, value in _details(letter).items():
@@ -165,9 +165,9 @@ def replay_letters(
 ) -> None:
     """Send dead letters again, each with a new id: ID.r1, ID.r2 and so on.
 
-    The new id is needed because the old one already has a reply. The request gets all its retries
-    again, and its letter is removed. `batchfleet result MODEL ID.r1` waits for the reply. The exit
-    code is 1 if a letter could not be sent.
+    The new id is needed because the old one already has a reply. The request may run as
+    often as at first, and its letter is removed. `batchfleet result MODEL ID.r1` waits for the
+    reply. The exit code is 1 if a letter could not be sent.
     """
     if bool(ids) == every:
         raise click.UsageError("give either ids or --all")

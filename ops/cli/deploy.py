@@ -1,6 +1,5 @@
 """`batchfleet deploy`."""
 
-from dataclasses import asdict
 from functools import partial
 
 import click
@@ -9,15 +8,14 @@ from ...models.store import Store
 from ...service.clock import SystemClock
 from ...service.lifecycle import StopSignal
 from .. import deployment
-from ..deployment import Deployed, parse_overrides
-from ..following import Following
+from ..deployment import parse_overrides
 from ..store_deployment import deploy_version, keep_copy
 from ..verdict import Verdict, await_verdict, read_verdict
 from ._shared.connecting import changing
 from ._shared.finding import find_version
-from ._shared.following import follow, programs_json, report_following, wait_option
+from ._shared.following import follow, print_change, report_following, wait_option
 from ._shared.options import LOGS, Loaded, examples, json_option, seconds, with_settings
-from ._shared.output import print_json, say
+from ._shared.output import say
 
 _VERSION_COMMAND = "MODEL[/VERSION]"
 _WAIT_S = 5.0
@@ -93,7 +91,7 @@ def deploy_one(loaded: Loaded, *, name: str, wait_s: float, as_json: bool) -> No
             verdict = await_verdict(read, before, wait_s * 1000, SystemClock(), pause)
         verdict.raise_if_all_refuse(model, version)
         found = follow(operator, model, wait_s)
-    _report(done, f"{model}/{version} is in service", found, as_json=as_json)
+    print_change(done, f"{model}/{version} is in service", found, as_json=as_json)
     if verdict.is_open:
         say("no worker is ready to serve it yet; see `batchfleet status`", err=True)
     report_following(found, wait_s)
@@ -126,12 +124,5 @@ def deploy_set(
         found = follow(operator, model, wait_s)
     if not kept:
         say(f"no copy was written: {loaded.settings.store} has no model {model}", err=True)
-    _report(done, f"limits of {done.model} are set", found, as_json=as_json)
+    print_change(done, f"limits of {done.model} are set", found, as_json=as_json)
     report_following(found, wait_s)
-
-
-def _report(done: Deployed, sentence: str, found: Following, *, as_json: bool) -> None:
-    if as_json:
-        print_json(asdict(done) | programs_json(found))
-    else:
-        say(f"{sentence} (epoch {done.epoch})")

@@ -10,7 +10,7 @@ import click
 from ...consumer.device.trial import STAGES, Trial
 from ...models.store import Store
 from ...wire.tensors import decode_columns
-from ..trying import Candidate, Question, candidate_of_file, candidate_of_store, try_candidate
+from ..trying import Candidate, TrialRequest, candidate_of_file, candidate_of_store, try_candidate
 from ._shared.answers import describe_outputs, read_inputs
 from ._shared.finding import find_version
 from ._shared.options import ENVIRONMENTS, LOGS, Loaded, examples, json_option, with_settings
@@ -56,9 +56,9 @@ def try_model(loaded: Loaded, *, source: str, stage: str, as_json: bool, **given
     """
     texts, file = given.pop("texts"), given.pop("file")
     inputs = read_inputs(texts, file)
-    question = Question(inputs=inputs, parameters=given.pop("parameters"), stage=stage)
+    wanted = TrialRequest(inputs=inputs, parameters=given.pop("parameters"), stage=stage)
     with _candidate(loaded, source, given) as candidate:
-        trial = try_candidate(candidate, question, loaded.settings, loaded.environ)
+        trial = try_candidate(candidate, wanted, loaded.settings, loaded.environ)
     if as_json:
         print_json(asdict(trial))
         return

@@ -16,7 +16,7 @@ from ._shared.output import print_json, say
 @json_option
 @examples(
     'batchfleet submit minilm "hello world"',
-    'batchfleet submit minilm "hello world" --delay 60 --retries 3',
+    'batchfleet submit minilm "hello world" --delay 60',
     'batchfleet result minilm $(batchfleet submit minilm "hello world")',
 )
 def submit(

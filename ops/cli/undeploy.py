@@ -2,7 +2,7 @@
 
 import click
 
-from ...broker import fleet
+from ...broker import membership
 from ...models.store import Store
 from .. import deployment
 from ..store_deployment import remove_copy
@@ -30,7 +30,7 @@ def undeploy(loaded: Loaded, *, model: str, force: bool, wait_s: float, as_json:
     the model. If one has not within --wait, it is named and the exit code is 1.
     """
     with changing(loaded.settings) as operator:
-        workers = operator.executor.run(fleet.living(operator.keys(model)))
+        workers = operator.executor.run(membership.living(operator.keys(model)))
         forgotten = deployment.undeploy(operator, model, forced=force)
         remove_copy(Store(loaded.settings.store), model)
         found = follow(operator, model, wait_s, workers)

@@ -4,7 +4,7 @@ The demo compares the fleet with it, in a process of its own so that both get th
 
     echo '{"store": "./store", "model": "minilm", …}' | python -m batchfleet.ops.demo.baseline
 
-reads a `Job` as JSON and answers with a JSON list of texts a second, one number a run.
+reads a `BaselineJob` as JSON and answers with a JSON list of texts a second, one number a run.
 """
 
 import sys
@@ -26,7 +26,7 @@ _DEVICE = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class BaselineRun:
     """All texts once, in batches of `batch_size` rows; in the order given, or sorted by length."""
 
     batch_size: int
@@ -34,7 +34,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class BaselineJob:
     """What to measure. `threads` bounds those of one operation on the CPU."""
 
     store: str
@@ -42,29 +42,29 @@ class Job:
     version: str
     threads: int
     texts: Sequence[str]
-    runs: Sequence[Run]
+    runs: Sequence[BaselineRun]
 
     @staticmethod
-    def from_json(raw: bytes) -> "Job":
+    def from_json(raw: bytes) -> "BaselineJob":
         """Read a job.
 
         Raises:
             ValueError, KeyError, TypeError: not a job.
         """
         fields = orjson.loads(raw)
-        runs = [Run(**run) for run in fields.pop("runs")]
-        return Job(**fields, runs=runs)
+        runs = [BaselineRun(**run) for run in fields.pop("runs")]
+        return BaselineJob(**fields, runs=runs)
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedModel:
+class BaselineModel:
     """A model that is ready to run on the CPU."""
 
     model: Model
     truncate: str
 
 
-def load(job: Job) -> LoadedModel:
+def load(job: BaselineJob) -> BaselineModel:
     """Load the job's version from its store.
 
     Raises:
@@ -88,10 +88,10 @@ def load(job: Job) -> LoadedModel:
             logger=structlog.get_logger(),
         )
     )
-    return LoadedModel(model, record.limits.truncate)
+    return BaselineModel(model, record.limits.truncate)
 
 
-def rate(loaded: LoadedModel, texts: Sequence[str], run: Run, clock: Clock) -> float:
+def rate(loaded: BaselineModel, texts: Sequence[str], run: BaselineRun, clock: Clock) -> float:
     """Texts a second of one run, preprocessing and postprocessing included."""
     started_ms = clock.monotonic_ms()
     for batch in _batches(loaded, texts, run):
@@ -99,7 +99,9 @@ def rate(loaded: LoadedModel, texts: Sequence[str], run: Run, clock: Clock) -> f
     return len(texts) / (clock.monotonic_ms() - started_ms) * 1000
 
 
-def _batches(loaded: LoadedModel, texts: Sequence[str], run: Run) -> Iterator[list[Prepared]]:
+def _batches(
+    loaded: BaselineModel, texts: Sequence[str], run: BaselineRun
+) -> Iterator[list[Prepared]]:
     prepared: Iterator[Prepared] | list[Prepared] = (_prepare(loaded, text) for text in texts)
     if run.sort:
         prepared = sorted(prepared, key=lambda row: row.length)
@@ -113,7 +115,7 @@ def _batches(loaded: LoadedModel, texts: Sequence[str], run: Run) -> Iterator[li
         yield batch
 
 
-def _prepare(loaded: LoadedModel, text: str) -> Prepared:
+def _prepare(loaded: BaselineModel, text: str) -> Prepared:
     prepared = loaded.model.preprocess(Row({"text": text}, truncate=loaded.truncate))
     if not isinstance(prepared, Prepared):
         raise StoreError(f"{type(loaded.model).__name__} does not prepare texts")
@@ -133,16 +135,16 @@ def _predict(model: Model, batch: Sequence[Prepared]) -> list[Any]:
 _WARM_UP_TEXTS = 32
 
 
-def measure(job: Job, clock: Clock) -> list[float]:
+def measure(job: BaselineJob, clock: Clock) -> list[float]:
     """Texts a second of each run of a job, after a short run that is not counted."""
     loaded = load(job)
-    rate(loaded, job.texts[:_WARM_UP_TEXTS], Run(batch_size=8, sort=True), clock)
+    rate(loaded, job.texts[:_WARM_UP_TEXTS], BaselineRun(batch_size=8, sort=True), clock)
     return [rate(loaded, job.texts, run, clock) for run in job.runs]
 
 
 def main() -> None:
     """Read a job from stdin, write its rates to stdout."""
-    rates = measure(Job.from_json(sys.stdin.buffer.read()), SystemClock())
+    rates = measure(BaselineJob.from_json(sys.stdin.buffer.read()), SystemClock())
     sys.stdout.buffer.write(orjson.dumps(rates) + b"\n")
 
 

@@ -19,7 +19,7 @@ from ...service.clock import Clock
 from ...service.lifecycle import spawn
 from ...wire.errors import RequestError
 from ..children import ProgramError
-from .report import QUESTIONS, Finding, Served, search
+from .report import QUESTIONS, AnsweredRequest, Finding, search
 from .texts import DemoText
 
 MODEL = "minilm"
@@ -36,7 +36,7 @@ Tick = Callable[[], None]
 class Embedded:
     """What came back: receipts, vectors by the number of the text, and errors of the rest."""
 
-    served: list[Served] = field(default_factory=list)
+    served: list[AnsweredRequest] = field(default_factory=list)
     vectors: dict[int, NDArray[np.float32]] = field(default_factory=dict)
     errors: list[RequestError] = field(default_factory=list)
     duration_s: float = 0.0
@@ -73,7 +73,7 @@ class Embedder:
                 harvest.errors.append(error)
             else:
                 waited_ms = self._clock.monotonic_ms() - sent_ms
-                harvest.served.append(Served(result.receipt, waited_ms))
+                harvest.served.append(AnsweredRequest(result.receipt, waited_ms))
                 harvest.vectors[number] = np.asarray(result.output)[0]
             self._answered()
 

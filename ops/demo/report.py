@@ -11,7 +11,7 @@ BEST_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class AnsweredRequest:
     """One answered request: its receipt, and how long the caller waited in all."""
 
     receipt: Mapping[str, Any]
@@ -40,7 +40,9 @@ class Figures:
     padding_ratio: float
 
 
-def figures(served: Sequence[Served], duration_s: float, bucket: int | None = None) -> Figures:
+def figures(
+    served: Sequence[AnsweredRequest], duration_s: float, bucket: int | None = None
+) -> Figures:
     """Figures of these requests, which ran within `duration_s`.
 
     Raises:
@@ -64,9 +66,9 @@ def figures(served: Sequence[Served], duration_s: float, bucket: int | None = No
     )
 
 
-def figures_by_bucket(served: Sequence[Served], duration_s: float) -> list[Figures]:
+def figures_by_bucket(served: Sequence[AnsweredRequest], duration_s: float) -> list[Figures]:
     """Figures of each bucket, the shortest texts first."""
-    groups: dict[int, list[Served]] = {}
+    groups: dict[int, list[AnsweredRequest]] = {}
     for one in served:
         groups.setdefault(one.receipt["bucket"], []).append(one)
     return [figures(groups[bucket], duration_s, bucket) for bucket in sorted(groups)]

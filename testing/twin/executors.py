@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 from queue import Empty, SimpleQueue
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import hiredis
 
@@ -32,7 +32,7 @@ def _size_of(raw: Any) -> int:
     return len(raw) if isinstance(raw, bytes) else 0
 
 
-class MemoryExecutor:
+class MemoryExecutor(Executor):
     """Runs commands one after the other, as `BlockingExecutor` does."""
 
     def __init__(self, server: MemoryServer, timeout_s: float = COMMAND_TIMEOUT_S) -> None:
@@ -52,14 +52,6 @@ class MemoryExecutor:
         """Run commands in order; an error of the server stands in its command's place."""
         raws = [(command, self._ask(command)) for command in commands]
         return [raw if isinstance(raw, RefusedError) else c.read(raw) for c, raw in raws]
-
-    def run_all(self, commands: Sequence[Command[Any]]) -> list[Any]:
-        """Run commands in order; the first error is raised after all have been tried."""
-        results = self.run_each(commands)
-        for result in results:
-            if isinstance(result, ServerError):
-                raise result
-        return results
 
     def _ask(self, command: Command[Any]) -> Any:
         require_patience(command, self._timeout_s)
@@ -86,12 +78,6 @@ class MemoryExecutor:
 
     def close(self) -> None:
         """There is nothing to close; the executor may be used again."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

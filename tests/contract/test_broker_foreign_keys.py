@@ -3,7 +3,7 @@
 import pytest
 from support.broker_wire import ANSWER, INPUTS
 
-from batchfleet.broker import fleet, later, requests
+from batchfleet.broker import later, membership, requests
 from batchfleet.broker.errors import UnusableKeyError
 from batchfleet.broker.later import Promoted, Retried
 from batchfleet.broker.requests import Accepted, Finished
@@ -95,7 +95,7 @@ def test_promote_rings_a_bell_of_a_foreign_kind_anew(wire):
 def test_a_worker_whose_bell_is_of_a_foreign_kind_is_woken(wire):
     wire.join()
     spoil(wire, wire.keys.worker_bell("w1"))
-    assert wire.run(fleet.ring_worker(wire.keys, "w1"))
+    assert wire.run(membership.ring(wire.keys, "w1"))
     assert wire.run(requests.wait_for_bell([wire.keys.worker_bell("w1")], 1))
 
 

@@ -9,7 +9,7 @@ from support.broker_wire import ANSWER, REFUSAL, TENANT
 from batchfleet.broker import fleet, requests
 from batchfleet.broker.commands import as_is, plain
 from batchfleet.broker.errors import RefusedError, UnreachableError
-from batchfleet.broker.looping import pack
+from batchfleet.broker.packing import pack
 from batchfleet.wire import limits
 from batchfleet.wire.request import Request
 

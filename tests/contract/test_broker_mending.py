@@ -4,7 +4,7 @@ import pytest
 from support.broker_wire import RECORD, TENANT
 from support.fleet import until
 
-from batchfleet.broker import claiming, fleet, requests
+from batchfleet.broker import fleet, ingress
 from batchfleet.broker.errors import UnusableKeyError
 from batchfleet.broker.fleet import MARKED, RESTORED
 from batchfleet.broker.requests import Accepted
@@ -53,7 +53,7 @@ def test_a_stream_that_somebody_made_anew_gets_its_group_from_the_start(wire):
     wire.ask("DEL", wire.ingress)
     entry = wire.ask("XADD", wire.ingress, "*", "id", "a", "inputs", "x")
     assert mend(wire, known_record(wire)) == 1
-    ((_, entries),) = wire.run(requests.read_ingress([wire.ingress], "r1", 10, 0))
+    ((_, entries),) = wire.run(ingress.read([wire.ingress], "r1", 10, 0))
     assert [entry_id for entry_id, _ in entries] == [entry]
 
 
@@ -217,7 +217,7 @@ IDLE_MS = 30
 
 
 def prune(wire, idle_ms=IDLE_MS):
-    return wire.run(fleet.prune_routers(wire.keys, TENANT, idle_ms))
+    return wire.run(ingress.prune_readers(wire.keys, TENANT, idle_ms))
 
 
 def routers(wire):
@@ -227,7 +227,7 @@ def routers(wire):
 
 
 def read(wire, router):
-    return wire.run(requests.read_ingress([wire.ingress], router, 10, 0))
+    return wire.run(ingress.read([wire.ingress], router, 10, 0))
 
 
 def idle_for(wire, router, idle_ms=IDLE_MS):
@@ -239,7 +239,7 @@ def gone(wire):
     """A router that read an entry, ended it, and is gone."""
     entry = wire.ask("XADD", wire.ingress, "*", "id", "a", "inputs", "x")
     read(wire, "gone")
-    wire.executor.run_all(requests.drop_ingress(wire.ingress, [entry]))
+    wire.executor.run_all(ingress.drop(wire.ingress, [entry]))
     idle_for(wire, "gone")
     return "gone"
 
@@ -253,7 +253,7 @@ def test_a_router_that_is_gone_is_forgotten(wire, gone):
 def test_a_router_that_reads_is_kept(wire, gone):
     wire.ask("XADD", wire.ingress, "*", "id", "b", "inputs", "x")
     ((_, entries),) = read(wire, "alive")
-    wire.executor.run_all(requests.drop_ingress(wire.ingress, [entries[0][0]]))
+    wire.executor.run_all(ingress.drop(wire.ingress, [entries[0][0]]))
     assert prune(wire, idle_ms=routers(wire)["gone"] - 1) == 1
     assert list(routers(wire)) == ["alive"]
 
@@ -264,7 +264,7 @@ def test_a_router_with_something_pending_is_kept(wire):
     idle_for(wire, "gone")
     assert prune(wire) == 0
     assert wire.ask("XPENDING", wire.ingress, "router")[0] == 1
-    assert len(wire.run(claiming.claim_ingress(wire.ingress, "alive", 0, 10)).entry_ids) == 1
+    assert len(wire.run(ingress.claim(wire.ingress, "alive", 0, 10)).entry_ids) == 1
 
 
 def test_a_router_that_was_forgotten_reads_on(wire, gone):

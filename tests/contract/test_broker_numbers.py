@@ -4,7 +4,7 @@ import pytest
 from support.broker_wire import ANSWER, INPUTS, RECORD, TENANT
 from support.script_scenes import SECOND
 
-from batchfleet.broker import fleet, later, requests
+from batchfleet.broker import fleet, later, membership, requests
 from batchfleet.broker.later import Promoted, Retried
 from batchfleet.broker.requests import Finished
 from batchfleet.wire.limits import OPEN_MS_MAX, RESULT_TTL_MS_MAX
@@ -169,7 +169,7 @@ def test_an_entry_of_10_000_fields_is_recovered(wire):
     forge_large(wire, wire.queue(), "id", "a", "tenant", TENANT)
     wire.join()
     assert take(wire, 5) == 1
-    wire.run(fleet.leave(wire.keys, "w1"))
+    wire.run(membership.leave(wire.keys, "w1"))
     wire.join("w2")
     (found,) = wire.run(requests.recover(wire.keys, "w2", wire.stamp(), "w1", wire.queue(), 5))
     assert (len(found.fields), found.attempt) == (MANY_PARTS + 4, 1)
@@ -203,18 +203,18 @@ def test_a_deadline_of_a_foreign_hand_costs_no_answer(wire, deadline):
 def test_a_beat_counter_of_a_foreign_hand_moves_on(wire, counter):
     wire.join()
     wire.ask("ZADD", wire.keys.workers, counter, "w1")
-    beats = [wire.run(fleet.beat(wire.keys, "w1", HOUR_MS, {})) for _ in range(3)]
+    beats = [wire.run(membership.beat(wire.keys, "w1", HOUR_MS, {})) for _ in range(3)]
     assert beats == [1, 2, 3]
-    assert wire.run(fleet.beat_counters(wire.keys)) == {"w1": 3.0}
+    assert wire.run(membership.beat_counters(wire.keys)) == {"w1": 3.0}
 
 
 @pytest.mark.parametrize("counter", ["inf", "-inf", "1e300", "2.5", "-7"])
 def test_a_dead_worker_is_buried_whatever_its_counter(wire, counter):
     wire.join()
     wire.ask("ZADD", wire.keys.workers, counter, "w1")
-    seen = wire.run(fleet.beat_counters(wire.keys))["w1"]
-    assert wire.run(fleet.bury(wire.keys, "w1", seen))
-    assert wire.run(fleet.lost(wire.keys)) == ["w1"]
+    seen = wire.run(membership.beat_counters(wire.keys))["w1"]
+    assert wire.run(membership.bury(wire.keys, "w1", seen))
+    assert wire.run(membership.lost(wire.keys)) == ["w1"]
 
 
 def test_a_count_of_deliveries_has_a_range(served_wire):
@@ -225,8 +225,8 @@ def test_a_count_of_deliveries_has_a_range(served_wire):
     for work in wire.take():
         count = 2**62
         wire.ask("XCLAIM", work.stream, "worker", "w1", 0, work.entry_id, "RETRYCOUNT", count)
-    wire.run(fleet.note_inside(wire.keys, "w1", [f"{TENANT}:a"]))
-    wire.run(fleet.leave(wire.keys, "w1"))
+    wire.run(membership.note_inside(wire.keys, "w1", [f"{TENANT}:a"]))
+    wire.run(membership.leave(wire.keys, "w1"))
     wire.join("w2")
     found = wire.run(requests.recover(wire.keys, "w2", wire.stamp(), "w1", wire.queue(), 10))
     assert len(found) == 2

@@ -9,7 +9,7 @@ import secrets
 import pytest
 from support.broker_wire import ANSWER, EXPIRED, REFUSAL, TENANT, TTL_MS
 
-from batchfleet.broker import fleet, requests
+from batchfleet.broker import membership, requests
 from batchfleet.broker.errors import FencedError
 from batchfleet.broker.requests import Accepted, Finished
 from batchfleet.wire import limits
@@ -131,14 +131,14 @@ def test_take_is_refused_for_a_worker_that_was_buried(wire):
     with pytest.raises(FencedError):
         wire.take()
     assert wire.pending(wire.queue()) == 0
-    assert wire.run(fleet.beat(wire.keys, "w1", TTL_MS, {})) == 0
-    assert not wire.run(fleet.join(wire.keys, "w1", TTL_MS, {}))
+    assert wire.run(membership.beat(wire.keys, "w1", TTL_MS, {})) == 0
+    assert not wire.run(membership.join(wire.keys, "w1", TTL_MS, {}))
 
 
 def test_take_is_refused_for_a_worker_that_left(wire):
     wire.join()
-    assert wire.run(fleet.leave(wire.keys, "w1"))
-    assert not wire.run(fleet.leave(wire.keys, "w1"))
+    assert wire.run(membership.leave(wire.keys, "w1"))
+    assert not wire.run(membership.leave(wire.keys, "w1"))
     with pytest.raises(FencedError):
         wire.take()
     assert wire.ask("SMEMBERS", wire.keys.lost) == [b"w1"]

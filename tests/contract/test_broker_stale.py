@@ -3,7 +3,7 @@
 import pytest
 from support.broker_wire import RECORD, REFUSAL, TENANT, TTL_MS
 
-from batchfleet.broker import fleet, later, requests
+from batchfleet.broker import fleet, later, membership, requests
 from batchfleet.broker.errors import FencedError, StaleRecordError
 from batchfleet.broker.requests import Accepted
 from batchfleet.wire.deployment import Stamp
@@ -94,7 +94,7 @@ def test_nothing_is_taken_over_by_an_old_record(wire, change):
     wire.open("a")
     wire.take(wire.join("gone"))
     wire.join("heir")
-    wire.run(fleet.leave(wire.keys, "gone"))
+    wire.run(membership.leave(wire.keys, "gone"))
     before = change(wire)
     with pytest.raises(StaleRecordError):
         wire.run(requests.recover(wire.keys, "heir", before, "gone", wire.queue(), 10))

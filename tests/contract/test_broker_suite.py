@@ -6,7 +6,7 @@ import pytest
 from support.broker_wire import ANSWER, INPUTS, RECORD, TENANT, TTL_MS
 from support.fleet import until
 
-from batchfleet.broker import claiming, fleet, requests
+from batchfleet.broker import fleet, ingress, membership, requests
 from batchfleet.broker.commands import as_is, plain
 from batchfleet.broker.errors import NoGroupError, RefusedError, UnreachableError
 from batchfleet.broker.interface import blocking_timeout_s
@@ -30,7 +30,7 @@ def undeployed(wire):
 def test_submit_adds_to_a_deployed_model_and_to_no_other(wire):
     request = Request(id="a", inputs=INPUTS)
     entry_id = wire.run(requests.submit(wire.keys, TENANT, request))
-    ((stream, [(read_id, fields)]),) = wire.run(requests.read_ingress([wire.ingress], "r", 10, 0))
+    ((stream, [(read_id, fields)]),) = wire.run(ingress.read([wire.ingress], "r", 10, 0))
     assert (stream, read_id) == (wire.ingress, entry_id)
     assert fields == [b"id", b"a", b"inputs", INPUTS]
     assert wire.run(requests.submit(wire.keys, "stranger", request)) is None
@@ -50,50 +50,50 @@ def test_ids_of_entries_rise_with_the_servers_clock(wire):
 
 def test_ingress_is_read_once_and_again_by_its_reader_alone(wire):
     ids = [wire.ask("XADD", wire.ingress, "*", "id", f"r{at}") for at in range(5)]
-    read = wire.run(requests.read_ingress([wire.ingress], "r1", 2, 0))
+    read = wire.run(ingress.read([wire.ingress], "r1", 2, 0))
     assert [entry for entry, _ in read[0][1]] == ids[:2]
-    rest = wire.run(requests.read_ingress([wire.ingress], "r2", 10, 0))
+    rest = wire.run(ingress.read([wire.ingress], "r2", 10, 0))
     assert [entry for entry, _ in rest[0][1]] == ids[2:]
-    assert wire.run(requests.read_ingress([wire.ingress], "r1", 10, 0)) == []
-    again = wire.run(claiming.reread_ingress(wire.ingress, "r1", "0", 10))
+    assert wire.run(ingress.read([wire.ingress], "r1", 10, 0)) == []
+    again = wire.run(ingress.reread(wire.ingress, "r1", "0", 10))
     assert [entry.entry_id for entry in again] == ids[:2]
-    after = wire.run(claiming.reread_ingress(wire.ingress, "r1", ids[0].decode(), 10))
+    after = wire.run(ingress.reread(wire.ingress, "r1", ids[0].decode(), 10))
     assert [entry.entry_id for entry in after] == ids[1:2]
-    assert wire.run(claiming.reread_ingress(wire.ingress, "r3", "0", 10)) == []
+    assert wire.run(ingress.reread(wire.ingress, "r3", "0", 10)) == []
 
 
 def test_an_entry_deleted_meanwhile_is_read_without_fields(wire):
     first, second = wire.enter("a"), wire.enter("b")
     wire.ask("XDEL", wire.ingress, first)
-    again = wire.run(claiming.reread_ingress(wire.ingress, "router-1", "0", 10))
+    again = wire.run(ingress.reread(wire.ingress, "router-1", "0", 10))
     assert again == [(first, None, False), (second, [b"id", b"b", b"inputs", INPUTS], False)]
 
 
 def test_what_a_router_left_is_claimed_once_it_was_idle(wire):
     kept, deleted = wire.enter("kept"), wire.enter("deleted")
     wire.ask("XDEL", wire.ingress, deleted)
-    assert wire.run(claiming.claim_ingress(wire.ingress, "r2", 60_000, 10)).entry_ids == []
-    claimed = wire.run(claiming.claim_ingress(wire.ingress, "r2", 0, 10)).entry_ids
+    assert wire.run(ingress.claim(wire.ingress, "r2", 60_000, 10)).entry_ids == []
+    claimed = wire.run(ingress.claim(wire.ingress, "r2", 0, 10)).entry_ids
     assert claimed == [kept]
-    mine = wire.run(claiming.reread_ingress(wire.ingress, "r2", "0", 10))
+    mine = wire.run(ingress.reread(wire.ingress, "r2", "0", 10))
     assert [entry.entry_id for entry in mine] == [kept]
-    assert wire.run(claiming.reread_ingress(wire.ingress, "router-1", "0", 10)) == []
+    assert wire.run(ingress.reread(wire.ingress, "router-1", "0", 10)) == []
 
 
 def test_entries_for_nobody_are_dropped(wire):
     ids = [wire.enter("a"), wire.enter("b")]
-    assert wire.executor.run_all(requests.drop_ingress(wire.ingress, ids)) == [2, 2]
-    assert wire.executor.run_all(requests.drop_ingress(wire.ingress, ids)) == [0, 0]
+    assert wire.executor.run_all(ingress.drop(wire.ingress, ids)) == [2, 2]
+    assert wire.executor.run_all(ingress.drop(wire.ingress, ids)) == [0, 0]
     assert wire.ingress_left() == (0, 0)
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        lambda stream: requests.read_ingress([stream], "r", 10, 0),
-        lambda stream: requests.read_ingress([stream], "r", 10, 50),
-        lambda stream: claiming.reread_ingress(stream, "r", "0", 10),
-        lambda stream: claiming.claim_ingress(stream, "r", 0, 10),
+        lambda stream: ingress.read([stream], "r", 10, 0),
+        lambda stream: ingress.read([stream], "r", 10, 50),
+        lambda stream: ingress.reread(stream, "r", "0", 10),
+        lambda stream: ingress.claim(stream, "r", 0, 10),
         lambda stream: requests.reread_work(stream, "w", "0", 10),
     ],
 )
@@ -108,7 +108,7 @@ def test_one_missing_stream_spoils_the_whole_read_and_hands_out_nothing(wire):
     wire.ask("XADD", wire.ingress, "*", "id", "a")
     streams = [wire.ingress, wire.keys.ingress("stranger")]
     with pytest.raises(NoGroupError):
-        wire.run(requests.read_ingress(streams, "r", 10, 0))
+        wire.run(ingress.read(streams, "r", 10, 0))
     assert wire.ingress_left() == (1, 0)
 
 
@@ -117,7 +117,7 @@ def test_one_missing_stream_spoils_the_whole_read_and_hands_out_nothing(wire):
 
 def test_a_wait_ends_with_nothing_when_its_time_is_over(wire):
     assert wire.run(requests.wait_for_bell([wire.bell], SOON_S)) is False
-    assert wire.run(requests.read_ingress([wire.ingress], "r", 10, 10)) == []
+    assert wire.run(ingress.read([wire.ingress], "r", 10, 10)) == []
     key = wire.reply_key("a")
     assert wire.ask("BLMOVE", key, key, "LEFT", "LEFT", SOON_S) is None
 
@@ -148,7 +148,7 @@ def _run_and_close(executor, command):
 
 
 def test_what_comes_while_one_waits_is_handed_over(wire, waiting):
-    read = waiting(requests.read_ingress([wire.ingress], "r", 10, 15_000))
+    read = waiting(ingress.read([wire.ingress], "r", 10, 15_000))
     bell = waiting(requests.wait_for_bell([wire.keys.worker_bell("w1")], 15))
     key = wire.reply_key("a")
     reply = waiting(plain(as_is, "BLMOVE", key, key, "LEFT", "LEFT", 15))
@@ -156,7 +156,7 @@ def test_what_comes_while_one_waits_is_handed_over(wire, waiting):
     wire.run(requests.submit(wire.keys, TENANT, Request(id="a", inputs=INPUTS)))
     assert [fields[1] for _, fields in read.result(PATIENCE_S)[0][1]] == [b"a"]
     wire.join()
-    assert wire.run(fleet.ring_worker(wire.keys, "w1"))
+    assert wire.run(membership.ring(wire.keys, "w1"))
     assert bell.result(PATIENCE_S) is True
     wire.ask("RPUSH", key, ANSWER)
     assert (reply.result(PATIENCE_S), second.result(PATIENCE_S)) == (ANSWER, ANSWER)
@@ -332,7 +332,7 @@ def test_a_model_with_open_requests_is_undeployed_by_force_alone(wire):
 
 def test_readers_learn_that_their_stream_was_removed(wire, waiting):
     """The code differs between servers, but never leaves a reader asleep."""
-    read = waiting(requests.read_ingress([wire.ingress], "r", 10, 15_000))
+    read = waiting(ingress.read([wire.ingress], "r", 10, 15_000))
     others = [wire.ingress, *fleet.queue_streams(wire.keys, RECORD)]
     until(lambda: _is_blocked(wire), "the reader waits")
     wire.run(fleet.undeploy(wire.keys, others, forced=True))
@@ -365,38 +365,39 @@ def test_models_are_listed_by_name(wire):
 
 def test_a_worker_joins_beats_and_leaves(wire):
     keys = wire.keys
-    assert wire.run(fleet.join(keys, "w1", TTL_MS, {"device": "cpu", "room": "8"}))
-    assert not wire.run(fleet.join(keys, "w1", TTL_MS, {}))
-    assert wire.run(fleet.living(keys)) == ["w1"]
-    assert [wire.run(fleet.beat(keys, "w1", TTL_MS, {"room": "4"})) for _ in range(2)] == [2, 3]
-    assert wire.run(fleet.announcement(keys, "w1")) == {"device": b"cpu", "room": b"4"}
+    assert wire.run(membership.join(keys, "w1", TTL_MS, {"device": "cpu", "room": "8"}))
+    assert not wire.run(membership.join(keys, "w1", TTL_MS, {}))
+    assert wire.run(membership.living(keys)) == ["w1"]
+    beat = membership.beat(keys, "w1", TTL_MS, {"room": "4"})
+    assert [wire.run(beat) for _ in range(2)] == [2, 3]
+    assert wire.run(membership.announcement(keys, "w1")) == {"device": b"cpu", "room": b"4"}
     assert 0 < wire.ask("PTTL", keys.worker("w1")) <= TTL_MS
-    assert all(wire.run(fleet.ring_worker(keys, "w1")) for _ in range(2))
+    assert all(wire.run(membership.ring(keys, "w1")) for _ in range(2))
     assert wire.ask("LLEN", keys.worker_bell("w1")) == 1
     assert wire.ask("PTTL", keys.worker_bell("w1")) > 0
-    assert wire.run(fleet.leave(keys, "w1"))
-    assert wire.run(fleet.living(keys)) == []
+    assert wire.run(membership.leave(keys, "w1"))
+    assert wire.run(membership.living(keys)) == []
     assert wire.ask("EXISTS", keys.worker("w1"), keys.worker_bell("w1")) == 0
-    assert wire.run(fleet.beat(keys, "w1", TTL_MS, {})) == 0
-    assert not wire.run(fleet.join(keys, "w1", TTL_MS, {}))
+    assert wire.run(membership.beat(keys, "w1", TTL_MS, {})) == 0
+    assert not wire.run(membership.join(keys, "w1", TTL_MS, {}))
 
 
 def test_nothing_is_made_anew_of_a_worker_that_is_gone(wire):
     keys = wire.keys
     wire.join()
-    assert wire.run(fleet.note_inside(keys, "w1", ["t:a", "t:b"])) == 1
-    assert wire.run(fleet.announcement(keys, "w1"))["inside"] == b"t:a t:b"
-    assert wire.run(fleet.leave(keys, "w1"))
-    assert wire.run(fleet.retire(keys, "w1", [wire.queue()]))
-    assert wire.run(fleet.note_inside(keys, "w1", ["t:a"])) == 0
-    assert not wire.run(fleet.ring_worker(keys, "w1"))
+    assert wire.run(membership.note_inside(keys, "w1", ["t:a", "t:b"])) == 1
+    assert wire.run(membership.announcement(keys, "w1"))["inside"] == b"t:a t:b"
+    assert wire.run(membership.leave(keys, "w1"))
+    assert wire.run(membership.retire(keys, "w1", [wire.queue()]))
+    assert wire.run(membership.note_inside(keys, "w1", ["t:a"])) == 0
+    assert not wire.run(membership.ring(keys, "w1"))
     assert wire.ask("EXISTS", keys.worker("w1"), keys.worker_bell("w1")) == 0
 
 
 def test_a_worker_vanishes_from_a_model_without_being_lost(wire):
     wire.join()
-    wire.run(fleet.ring_worker(wire.keys, "w1"))
-    assert wire.executor.run_all(fleet.vanish(wire.keys, "w1")) == [1, 1]
-    assert wire.executor.run_all(fleet.vanish(wire.keys, "w1")) == [0, 0]
+    wire.run(membership.ring(wire.keys, "w1"))
+    assert wire.executor.run_all(membership.vanish(wire.keys, "w1")) == [1, 1]
+    assert wire.executor.run_all(membership.vanish(wire.keys, "w1")) == [0, 0]
     assert wire.ask("SMEMBERS", wire.keys.lost) == []
-    assert wire.run(fleet.join(wire.keys, "w1", TTL_MS, {}))
+    assert wire.run(membership.join(wire.keys, "w1", TTL_MS, {}))

@@ -6,7 +6,7 @@ import pytest
 from support.broker_wire import ANSWER, BUCKETS, EXPIRED, RECORD, TTL_MS, Wire, wired
 from support.server import private_server
 
-from batchfleet.broker import fleet, requests
+from batchfleet.broker import fleet, membership, requests
 from batchfleet.broker.errors import OutOfMemoryError
 from batchfleet.broker.redis_broker import RedisBroker
 from batchfleet.broker.requests import Accepted, Finished
@@ -159,7 +159,7 @@ def test_finish_goes_through_when_memory_is_full_and_accept_does_not(own_server)
     assert wire.expire("b") is Finished.ANSWERED
     with pytest.raises(OutOfMemoryError):
         wire.accept(wire.item("c", entry))
-    assert wire.run(fleet.leave(wire.keys, "w1"))
+    assert wire.run(membership.leave(wire.keys, "w1"))
     own_server.fill(full=False)
     assert wire.replies("a") == [ANSWER]
     assert wire.accept(wire.item("c", entry)) == [Accepted.OK]
@@ -172,5 +172,5 @@ def test_a_worker_goes_on_beating_and_taking_when_memory_is_full(own_server):
     wire.join()
     own_server.fill()
     assert wire.run(requests.overdue(wire.keys, 10)) == []
-    assert wire.run(fleet.beat(wire.keys, "w1", TTL_MS, {})) > 0
+    assert wire.run(membership.beat(wire.keys, "w1", TTL_MS, {})) > 0
     assert [work.id for work in wire.take()] == ["a"]

@@ -3,7 +3,7 @@
 import pytest
 from support.broker_wire import ANSWER, TENANT, TTL_MS
 
-from batchfleet.broker import fleet, requests
+from batchfleet.broker import membership, requests
 from batchfleet.broker.later import Promoted, Retried
 from batchfleet.broker.requests import Accepted, Finished
 from batchfleet.wire.limits import OPEN_MS_MAX, RESULT_TTL_MS_MAX
@@ -60,7 +60,7 @@ def taken_by_another(wire):
     wire.be_ripe()
     assert wire.promote() == [("a", Promoted.MOVED)]
     (work,) = wire.take()
-    wire.run(fleet.leave(wire.keys, "w1"))
+    wire.run(membership.leave(wire.keys, "w1"))
     wire.join("w2")
     (found,) = wire.run(requests.recover(wire.keys, "w2", wire.stamp(), "w1", work.stream, 10))
     assert (found.entry_id, work.result_ttl_ms) == (work.entry_id, HOUR_MS)

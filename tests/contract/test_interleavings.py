@@ -7,15 +7,15 @@ finish alone are in `test_broker_requests.py`.
 import pytest
 from support.broker_wire import ANSWER, EXPIRED, RECORD, TENANT, TTL_MS
 
-from batchfleet.broker import claiming, fleet, requests
+from batchfleet.broker import fleet, ingress, membership, requests
 from batchfleet.broker.errors import FencedError, RefusedError
 from batchfleet.broker.requests import Accepted, Finished
 
 
 def bury(wire, worker):
     """What a peer does that has seen the counter stand still for a lease."""
-    counter = wire.run(fleet.beat_counters(wire.keys))[worker]
-    assert wire.run(fleet.bury(wire.keys, worker, counter))
+    counter = wire.run(membership.beat_counters(wire.keys))[worker]
+    assert wire.run(membership.bury(wire.keys, worker, counter))
 
 
 def recover(wire, worker, gone, count=100, stream=None):
@@ -27,7 +27,7 @@ def recover(wire, worker, gone, count=100, stream=None):
 
 def retire(wire, gone):
     streams = fleet.queue_streams(wire.keys, RECORD)
-    return wire.run(fleet.retire(wire.keys, gone, streams))
+    return wire.run(membership.retire(wire.keys, gone, streams))
 
 
 def deliveries(wire, worker, stream=None):
@@ -88,7 +88,7 @@ def test_beats_do_not_count_as_deliveries(wire):
     wire.join("w1")
     wire.take("w1")
     for _ in range(10):
-        assert wire.run(fleet.beat(wire.keys, "w1", TTL_MS, {}))
+        assert wire.run(membership.beat(wire.keys, "w1", TTL_MS, {}))
     assert deliveries(wire, "w1") == [1]
 
 
@@ -112,7 +112,7 @@ def test_a_buffered_request_that_loses_three_workers_keeps_its_count(wire):
     wire.take("w0")
     for at in range(3):
         gone, heir = f"w{at}", f"w{at + 1}"
-        wire.run(fleet.note_inside(wire.keys, gone, [f"{TENANT}:runs"]))
+        wire.run(membership.note_inside(wire.keys, gone, [f"{TENANT}:runs"]))
         wire.join(heir)
         bury(wire, gone)
         assert recover(wire, heir, gone) == [("runs", at + 2, True), ("waits", 1, False)]
@@ -198,7 +198,7 @@ def test_what_lay_there_before_its_group_is_handed_out(served_wire):
     wire.run(fleet.deploy(wire.keys, RECORD, fleet.queue_streams(wire.keys, RECORD), "n", [TENANT]))
     wire.join("w1")
     assert names(wire.take("w1")) == ["a"]
-    ((_, entries),) = wire.run(requests.read_ingress([wire.ingress], "router-1", 10, 0))
+    ((_, entries),) = wire.run(ingress.read([wire.ingress], "router-1", 10, 0))
     assert [entry for entry, _ in entries] == [early]
 
 
@@ -243,10 +243,10 @@ def test_names_of_workers_that_left_do_not_pile_up(served_wire):
         wire.open(f"r{at}")
         (work,) = wire.take(wire.join(f"w{at}"))
         wire.settle(work, worker=f"w{at}")
-        assert wire.run(fleet.leave(wire.keys, f"w{at}"))
+        assert wire.run(membership.leave(wire.keys, f"w{at}"))
         assert retire(wire, f"w{at}")
     assert wire.ask("XINFO", "CONSUMERS", wire.queue(), "worker") == []
-    assert wire.run(fleet.lost(wire.keys)) == []
+    assert wire.run(membership.lost(wire.keys)) == []
 
 
 # Ingress and replies.
@@ -290,18 +290,16 @@ def test_a_copy_does_not_move_the_deadline(wire):
 def test_deleted_entries_are_not_counted_among_those_claimed(wire):
     entries = [wire.enter(name) for name in "abc"]
     wire.ask("XDEL", wire.ingress, entries[1])
-    claimed = wire.run(claiming.claim_ingress(wire.ingress, "router-2", 0, 100)).entry_ids
+    claimed = wire.run(ingress.claim(wire.ingress, "router-2", 0, 100)).entry_ids
     assert claimed == [entries[0], entries[2]]
     assert wire.ingress_left() == (2, 2)
-    assert (
-        wire.run(claiming.claim_ingress(wire.ingress, "router-2", 3_600_000, 100)).entry_ids == []
-    )
+    assert wire.run(ingress.claim(wire.ingress, "router-2", 3_600_000, 100)).entry_ids == []
 
 
 def test_a_copy_whose_router_died_is_accepted_once(wire):
     """Two routers come to handle one entry: one that was slow, and one that claimed it."""
     entry = wire.enter("a")
-    wire.run(claiming.claim_ingress(wire.ingress, "router-2", 0, 100))
+    wire.run(ingress.claim(wire.ingress, "router-2", 0, 100))
     assert wire.accept(wire.item("a", entry)) == [Accepted.OK]
     assert wire.accept(wire.item("a", entry)) == [Accepted.DUP]
     wire.join("w1")

@@ -6,7 +6,7 @@ As in `test_interleavings.py`: one a test, on every kind of broker.
 import pytest
 from support.broker_wire import ANSWER, BUCKETS, EXPIRED, INPUTS, RECORD, TENANT, TTL_MS
 
-from batchfleet.broker import dead, fleet, later, requests
+from batchfleet.broker import dead, fleet, ingress, later, membership, requests
 from batchfleet.broker.errors import RefusedError
 from batchfleet.broker.fleet import MARKED, RESTORED
 from batchfleet.broker.later import Promoted, Retried
@@ -74,8 +74,8 @@ def test_a_worker_that_lost_an_entry_does_not_park_it(wire):
     wire.open("a")
     (work,) = wire.take(wire.join("w1"))
     wire.join("w2")
-    counter = wire.run(fleet.beat_counters(wire.keys))["w1"]
-    assert wire.run(fleet.bury(wire.keys, "w1", counter))
+    counter = wire.run(membership.beat_counters(wire.keys))["w1"]
+    assert wire.run(membership.bury(wire.keys, "w1", counter))
     wire.run(requests.recover(wire.keys, "w2", wire.stamp(), "w1", wire.queue(), 10))
     assert park(wire, work) is Retried.NOT_MINE
     assert parked(wire) == (0, 0)
@@ -203,7 +203,7 @@ def test_streams_that_were_lost_are_made_anew_with_all_that_came_since(wire):
     early = wire.ask("XADD", wire.ingress, "*", "id", "a", "inputs", INPUTS)
     assert mend(wire, known) == 2
     assert mend(wire, known) == 0
-    ((_, entries),) = wire.run(requests.read_ingress([wire.ingress], "router-1", 10, 0))
+    ((_, entries),) = wire.run(ingress.read([wire.ingress], "router-1", 10, 0))
     assert [entry for entry, _ in entries] == [early]
     wire.open("b")
     assert [work.id for work in wire.take(wire.join("w1"))] == ["b"]

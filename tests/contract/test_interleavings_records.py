@@ -7,7 +7,7 @@ did meanwhile, and its next command.
 import pytest
 from support.broker_wire import RECORD, TENANT
 
-from batchfleet.broker import fleet, requests
+from batchfleet.broker import fleet, membership, requests
 from batchfleet.broker.errors import StaleRecordError
 from batchfleet.broker.requests import Accepted
 from batchfleet.ops import deployment
@@ -112,7 +112,7 @@ def test_a_worker_that_slept_through_a_pause_takes_nothing_over(wire, operator):
     wire.open("a")
     wire.take(wire.join("gone"))
     wire.join("heir")
-    wire.run(fleet.leave(wire.keys, "gone"))
+    wire.run(membership.leave(wire.keys, "gone"))
     seen = wire.stamp()
     deployment.set_intake(operator, "m", "hold")
     with pytest.raises(StaleRecordError):

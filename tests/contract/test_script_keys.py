@@ -12,7 +12,7 @@ from support.script_scenes import (
     others_of,
 )
 
-from batchfleet.broker import fleet, requests
+from batchfleet.broker import fleet, membership, requests
 from batchfleet.broker.commands import script
 from batchfleet.broker.errors import RefusedError
 from batchfleet.wire.keys import ModelKeys
@@ -133,7 +133,7 @@ def test_a_model_that_is_deployed_again_keeps_its_workers_letters_and_journal(wi
     wire.run(SCENES["finish"].prepare(wire))
     keys = wire.keys
     wire.join("w2")
-    wire.run(fleet.leave(keys, "w2"))
+    wire.run(membership.leave(keys, "w2"))
     kept = (keys.workers, keys.lost, keys.journal, keys.dead)
     wire.ask("XADD", keys.journal, "*", "line", "x")
     wire.ask("XADD", keys.dead, "*", "id", "x")
@@ -142,7 +142,7 @@ def test_a_model_that_is_deployed_again_keeps_its_workers_letters_and_journal(wi
     assert all(0 < end <= fleet.LEFT_BEHIND_MS for end in ends(wire, *kept[2:]))
     wire.run(fleet.deploy(keys, RECORD, fleet.queue_streams(keys, RECORD), "n2", ["default"]))
     assert ends(wire, *kept) == [-1] * 4
-    assert wire.run(fleet.beat(keys, "w1", 60_000, {})) == 2, "nobody has to start over"
+    assert wire.run(membership.beat(keys, "w1", 60_000, {})) == 2, "nobody has to start over"
 
 
 @pytest.mark.parametrize("change", ["configure", "withdraw", "remove_bucket", "deploy anew"])
@@ -172,5 +172,5 @@ def test_the_streams_of_a_withdrawn_version_end_unless_it_is_offered_again(wire)
 
 def test_a_join_before_the_model_is_deployed_leaves_no_trace(wire):
     keys = ModelKeys(wire.keys.namespace, "never")
-    assert not wire.run(fleet.join(keys, "w1", 60_000, {"host": "h"}))
+    assert not wire.run(membership.join(keys, "w1", 60_000, {"host": "h"}))
     assert not wire.ask("EXISTS", keys.workers, keys.worker("w1"))

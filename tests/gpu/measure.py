@@ -30,7 +30,7 @@ from batchfleet.service.clock import SystemClock
 from batchfleet.service.events import Events
 from batchfleet.service.lifecycle import StopSignal
 from batchfleet.service.logs import configure_logs
-from batchfleet.service.settings import load_settings
+from batchfleet.service.settings_sources import load_settings
 
 DTYPES = ("fp32", "fp16")
 FP32_DIFFERENCE_MAX = 1e-4

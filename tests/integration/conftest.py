@@ -1,18 +1,15 @@
-"""The command line in this process, clients with a fleet of one thread, fleets of processes."""
+"""The command line in this process, and fleets of processes."""
 
 import logging
 import secrets
 import warnings
 
 import pytest
-import redis
 import structlog
 from click.testing import CliRunner
 from support.fleet import running_fleet
-from support.stub_fleet import StubFleet, deploy_model
 
 from batchfleet.ops.cli import main
-from batchfleet.producer.async_client import AsyncClient
 
 
 @pytest.fixture
@@ -43,33 +40,6 @@ def cli(redis_server, namespace, store_path, restored_logs, monkeypatch, tmp_pat
         return result
 
     return run
-
-
-@pytest.fixture
-def server(redis_url):
-    """A connection of the test's own to the server."""
-    with redis.Redis.from_url(redis_url, socket_timeout=10, retry=None) as connection:
-        yield connection
-
-
-@pytest.fixture
-def keys(redis_url, namespace):
-    """A deployed model for clients."""
-    return deploy_model(redis_url, namespace, "m")
-
-
-@pytest.fixture
-def stub(redis_url, keys):
-    """What serves it: a fleet of one thread."""
-    with StubFleet(redis_url, keys) as fleet:
-        yield fleet
-
-
-@pytest.fixture
-async def client(redis_url, namespace):
-    """A client of it."""
-    async with AsyncClient(redis_url, namespace=namespace, tenant="default") as client:
-        yield client
 
 
 @pytest.fixture

@@ -83,9 +83,9 @@ PROGRAM_MUTANTS = [
     Mutant(
         name="an entry that was passed over stays",
         breaks="an entry that makes a router fail is answered once, and ended",
-        path="router/pump.py",
+        path="router/admitter.py",
         before="            return self._handle_apart(tenant, entries[done:], error)\n",
-        after="            self._desk.failed(error)\n",
+        after="            self._shared.report_failed(self._keys.model, error)\n",
         tests=(f"{APART}::test_an_entry_that_makes_the_router_fail_is_answered_and_passed_over",),
     ),
     Mutant(
@@ -146,8 +146,8 @@ PROGRAM_MUTANTS = [
         name="what is left for lack of a record is forgotten",
         breaks="an entry that met no record waits for it",
         path="router/pump.py",
-        before="        if not end(self._tenant_of[stream], entries):\n",
-        after="        if end(self._tenant_of[stream], entries) is None:\n",
+        before="        if not handle(self._tenant_of[stream], entries):\n",
+        after="        if handle(self._tenant_of[stream], entries) is None:\n",
         tests=(f"{PUMP}::test_entries_of_a_model_whose_record_is_gone_wait_for_it",),
     ),
     Mutant(

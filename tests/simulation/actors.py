@@ -90,15 +90,14 @@ class RouterActor(Program):
         self._program = RouterProgram(
             options.settings, self.events, self.clock, self.broker, self.make_thread
         )
-        self._program._name = name
-        self._program._watchdog.chance = Random(name)
-        self._executor = self.broker.connect("keeper")
+        self._program.shared.name = name
+        self._program.shared.watchdog.chance = Random(name)
 
     def step(self):
         if not self.stop.is_set():
-            self._program.tick(self._executor, self.stop, lambda _: None)
+            self._program.tick(self.stop, lambda _: None)
             return _TICK_S
-        self._program.stop_pumps()
+        self._program.pumps.stop()
         self.world.tell(self.name, "stopped")
         self.is_alive = False
         return None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from support.broker_steps import AHEAD, BODIES, HOUR_MS, IDS, OTHER, WORKERS
 from support.broker_wire import ANSWER, BUCKETS, INPUTS, RECORD, TENANT, TTL_MS, Wire
 
-from batchfleet.broker import claiming, dead, fleet, listing, requests
+from batchfleet.broker import dead, fleet, ingress, listing, membership, requests
 from batchfleet.broker.errors import RefusedError
 from batchfleet.wire.keys import PRIORITIES
 from batchfleet.wire.request import Request
@@ -86,21 +86,19 @@ class Player:
         return [self.do_join(worker), self.do_take(worker, room, BUCKETS)]
 
     def do_read_ingress(self, router, count):
-        return self.wire.run(requests.read_ingress([self.wire.ingress], router, count, 0))
+        return self.wire.run(ingress.read([self.wire.ingress], router, count, 0))
 
     def do_reread_ingress(self, router):
-        return self.wire.run(claiming.reread_ingress(self.wire.ingress, router, "0", 10))
+        return self.wire.run(ingress.reread(self.wire.ingress, router, "0", 10))
 
     def do_claim_ingress(self, router, idle_ms):
-        return self.wire.run(
-            claiming.claim_ingress(self.wire.ingress, router, idle_ms, 3)
-        ).entry_ids
+        return self.wire.run(ingress.claim(self.wire.ingress, router, idle_ms, 3)).entry_ids
 
     def do_drop_ingress(self, at):
         if not self.entries:
             return None
         entry_id = _pick(self.entries, at)[0]
-        return self.wire.executor.run_all(requests.drop_ingress(self.wire.ingress, [entry_id]))
+        return self.wire.executor.run_all(ingress.drop(self.wire.ingress, [entry_id]))
 
     def do_delete_entry(self, at):
         if not self.entries:
@@ -127,20 +125,20 @@ class Player:
         return item._replace(queue=self.wire.queue(wanted["bucket"], wanted["priority"]))
 
     def do_join(self, worker):
-        return self.wire.run(fleet.join(self.wire.keys, worker, TTL_MS, {"host": "h"}))
+        return self.wire.run(membership.join(self.wire.keys, worker, TTL_MS, {"host": "h"}))
 
     def do_beat(self, worker):
-        return self.wire.run(fleet.beat(self.wire.keys, worker, TTL_MS, {"room": "1"}))
+        return self.wire.run(membership.beat(self.wire.keys, worker, TTL_MS, {"room": "1"}))
 
     def do_leave(self, worker):
-        return self.wire.run(fleet.leave(self.wire.keys, worker))
+        return self.wire.run(membership.leave(self.wire.keys, worker))
 
     def do_bury(self, worker):
         gone = self.wire.ask("ZREM", self.wire.keys.workers, worker)
         return gone and self.wire.ask("SADD", self.wire.keys.lost, worker)
 
     def do_vanish(self, worker):
-        return self.wire.executor.run_all(fleet.vanish(self.wire.keys, worker))
+        return self.wire.executor.run_all(membership.vanish(self.wire.keys, worker))
 
     def do_take(self, worker, room, buckets):
         streams = [
@@ -265,7 +263,7 @@ class Player:
 
     def do_prune(self, idle_ms):
         """How many went is not told: a server before 7.2 knows no reader that found nothing."""
-        self.wire.run(fleet.prune_routers(self.wire.keys, TENANT, idle_ms))
+        self.wire.run(ingress.prune_readers(self.wire.keys, TENANT, idle_ms))
 
     def do_expire(self, request_id):
         return self.wire.expire(request_id).name
@@ -300,7 +298,7 @@ class Player:
         return self.wire.ask("DEL", *queues)
 
     def do_ring(self, worker):
-        return self.wire.run(fleet.ring_worker(self.wire.keys, worker))
+        return self.wire.run(membership.ring(self.wire.keys, worker))
 
     def do_hear(self, worker):
         keys = self.wire.keys
@@ -352,7 +350,7 @@ class Player:
             "dead": lambda: self._fields(keys.dead, ask("XRANGE", keys.dead, "-", "+")),
         }
         for worker in WORKERS:
-            announced = fleet.announcement(keys, worker)
+            announced = membership.announcement(keys, worker)
             found[worker] = lambda announced=announced: sorted(self.wire.run(announced).items())
         for request_id in IDS:
             found[request_id] = lambda it=request_id: self.do_look_up(it)

@@ -9,7 +9,7 @@ import redis
 from support.fleet import until
 from support.server import KINDS, program_of
 
-from batchfleet.broker import fleet, later, requests
+from batchfleet.broker import fleet, ingress, later, membership, requests
 from batchfleet.broker.commands import as_is, plain
 from batchfleet.broker.embedded import free_port
 from batchfleet.broker.interface import Broker, Executor
@@ -103,7 +103,7 @@ class Wire:
     def enter(self, request_id, inputs=INPUTS, entry_id="*"):
         """Add an ingress entry and have a router read it; returns its id."""
         added = self.ask("XADD", self.ingress, entry_id, "id", request_id, "inputs", inputs)
-        self.run(requests.read_ingress([self.ingress], "router-1", 100, 0))
+        self.run(ingress.read([self.ingress], "router-1", 100, 0))
         return added
 
     def item(self, request_id, entry_id, **changes):
@@ -154,7 +154,7 @@ class Wire:
             assert self.send(request_id, **changes) is Accepted.OK
 
     def join(self, worker="w1"):
-        assert self.run(fleet.join(self.keys, worker, TTL_MS, {}))
+        assert self.run(membership.join(self.keys, worker, TTL_MS, {}))
         return worker
 
     def take(self, worker="w1", room=100, streams=None, stamp=None):

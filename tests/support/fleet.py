@@ -18,7 +18,7 @@ from time import monotonic
 import psutil
 import redis
 
-from batchfleet.broker import fleet as commands
+from batchfleet.broker import membership
 from batchfleet.broker.blocking import BlockingExecutor
 from batchfleet.models.drafting import PublishOptions, draft_of_file
 from batchfleet.models.importing import builtin_draft
@@ -218,9 +218,9 @@ class Fleet:
     def lanes(self, model):
         """What each living worker announces about a model: worker → version → state."""
         keys = self.keys(model)
-        workers = self.executor.run(commands.living(keys))
+        workers = self.executor.run(membership.living(keys))
         found = {
-            worker: self.executor.run(commands.announcement(keys, worker)) for worker in workers
+            worker: self.executor.run(membership.announcement(keys, worker)) for worker in workers
         }
         return {name: json.loads(fields.get("lanes", b"{}")) for name, fields in found.items()}
 

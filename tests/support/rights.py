@@ -36,24 +36,37 @@ def commands_of(folder: str) -> set[str]:
     """Commands that the code of a folder can send, as `XGROUP CREATE`."""
     used = set()
     for path in sorted((ROOT / folder).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                used.add((node.value.id, node.attr))
-            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("broker."):
+        tree = ast.parse(path.read_text())
+        used |= _attributes_in(tree)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("broker."):
                 used |= {(node.module.removeprefix("broker."), one.name) for one in node.names}
     functions = _functions()
     return _ALWAYS.union(*(functions.get(name, set()) for name in used))
 
 
+def _attributes_in(tree: ast.AST) -> set[tuple[str, str]]:
+    return {
+        (node.value.id, node.attr)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
+
+
 def _functions() -> dict[tuple[str, str], set[str]]:
-    found = {}
+    """The commands of each function of `broker/`, and of the functions of others that it runs."""
+    found, nodes = {}, {}
     for path in (ROOT / "broker").glob("*.py"):
         if path.stem in _NO_COMMANDS:
             continue
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.FunctionDef):
                 found[path.stem, node.name] = _commands_in(node)
-    return found
+                nodes[path.stem, node.name] = node
+    return {
+        name: commands.union(*(found.get(used, set()) for used in _attributes_in(nodes[name])))
+        for name, commands in found.items()
+    }
 
 
 def _commands_in(function: ast.FunctionDef) -> set[str]:

@@ -12,7 +12,7 @@ from typing import Any
 import redis
 from support.broker_wire import ANSWER, INPUTS, RECORD, REFUSAL, TENANT, TTL_MS, Wire
 
-from batchfleet.broker import claiming, dead, fleet, later, listing, requests
+from batchfleet.broker import dead, fleet, ingress, later, listing, membership, requests
 from batchfleet.broker.commands import script
 from batchfleet.broker.later import Promoted, Retried
 from batchfleet.broker.requests import Accepted, Finished
@@ -111,7 +111,7 @@ def _ripe(wire):
 def _recover(wire):
     _taken(wire, "closed", "a")
     wire.expire("closed")
-    wire.run(fleet.leave(wire.keys, "w1"))
+    wire.run(membership.leave(wire.keys, "w1"))
     wire.join("w2")
     return requests.recover(wire.keys, "w2", wire.stamp(), "w1", wire.queue(), 10)
 
@@ -129,7 +129,7 @@ def _heads(wire):
 
 def _reread(wire):
     wire.enter("a")
-    return claiming.reread_ingress(wire.ingress, "router-1", "0", 10)
+    return ingress.reread(wire.ingress, "router-1", "0", 10)
 
 
 def _replay(wire):
@@ -142,51 +142,51 @@ def _replay(wire):
 
 
 def _join(wire):
-    return fleet.join(wire.keys, "w1", TTL_MS, {"host": "h"})
+    return membership.join(wire.keys, "w1", TTL_MS, {"host": "h"})
 
 
 def _beat(wire):
     wire.join()
-    return fleet.beat(wire.keys, "w1", TTL_MS, {"room": "1"})
+    return membership.beat(wire.keys, "w1", TTL_MS, {"room": "1"})
 
 
 def _inside(wire):
     wire.join()
-    return fleet.note_inside(wire.keys, "w1", [f"{TENANT}:a"])
+    return membership.note_inside(wire.keys, "w1", [f"{TENANT}:a"])
 
 
 def _inside_of_one_that_was_silent(wire):
     wire.join()
     wire.ask("DEL", wire.keys.worker("w1"))
-    return fleet.note_inside(wire.keys, "w1", [f"{TENANT}:a"])
+    return membership.note_inside(wire.keys, "w1", [f"{TENANT}:a"])
 
 
 def _leave(wire):
     wire.join()
-    wire.run(fleet.ring_worker(wire.keys, "w1"))
-    return fleet.leave(wire.keys, "w1")
+    wire.run(membership.ring(wire.keys, "w1"))
+    return membership.leave(wire.keys, "w1")
 
 
 def _ring(wire):
     wire.join()
-    return fleet.ring_worker(wire.keys, "w1")
+    return membership.ring(wire.keys, "w1")
 
 
 def _bury(wire):
     wire.join()
-    return fleet.bury(wire.keys, "w1", 1.0)
+    return membership.bury(wire.keys, "w1", 1.0)
 
 
 def _retire(wire):
     _taken(wire)
-    wire.run(fleet.leave(wire.keys, "w1"))
+    wire.run(membership.leave(wire.keys, "w1"))
     streams = fleet.queue_streams(wire.keys, RECORD)
-    return fleet.retire(wire.keys, "w1", streams)
+    return membership.retire(wire.keys, "w1", streams)
 
 
 def _prune(wire):
-    wire.run(requests.read_ingress([wire.ingress], "r1", 10, 0))
-    return fleet.prune_routers(wire.keys, TENANT, -1)
+    wire.run(ingress.read([wire.ingress], "r1", 10, 0))
+    return ingress.prune_readers(wire.keys, TENANT, -1)
 
 
 # Deploy records.

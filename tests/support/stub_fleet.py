@@ -9,7 +9,7 @@ import sys
 import threading
 from dataclasses import dataclass, field
 
-from batchfleet.broker import fleet, requests
+from batchfleet.broker import fleet, ingress, membership, requests
 from batchfleet.broker.blocking import BlockingExecutor
 from batchfleet.service.lifecycle import guarded_thread
 from batchfleet.wire.codec import JSON, decode_body, encode_body
@@ -75,24 +75,24 @@ class StubFleet:
 
     def serve(self):
         with BlockingExecutor(self.url, "stub") as executor:
-            executor.run(fleet.join(self.keys, self.worker, _TTL_MS, {}))
+            executor.run(membership.join(self.keys, self.worker, _TTL_MS, {}))
             while not self._stop.is_set():
                 self.pump(executor, block_ms=50)
                 if self.open.is_set():
                     self.work(executor)
-            executor.run(fleet.leave(self.keys, self.worker))
+            executor.run(membership.leave(self.keys, self.worker))
 
     def pump(self, executor, block_ms):
         """Accept what is in the ingress stream."""
         stream = self.keys.ingress(TENANT)
-        read = executor.run(requests.read_ingress([stream], self.worker, 64, block_ms))
+        read = executor.run(ingress.read([stream], self.worker, 64, block_ms))
         for _, entries in read:
             cancelled = {e: name for e, flat in entries if (name := cancelled_id(flat))}
             items = [self.accept_item(e, flat) for e, flat in entries if e not in cancelled]
             executor.run(requests.accept(self.keys, stream, _STAMP, 100_000, items))
             for entry_id, request_id in cancelled.items():
                 self.cancel(executor, request_id)
-                executor.run_all(requests.drop_ingress(stream, [entry_id]))
+                executor.run_all(ingress.drop(stream, [entry_id]))
 
     def cancel(self, executor, request_id):
         envelope = Envelope(id=request_id, tenant=TENANT, accept=JSON, model=self.keys.model)

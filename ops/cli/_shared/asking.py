@@ -13,10 +13,9 @@ from ....producer.result import Result
 from ....service.settings import Settings
 from ....wire.codec import strict_shallow_json
 from ....wire.errors import RequestError
-from ....wire.keys import PRIORITIES
 from ....wire.numbers import Range
 from ....wire.reply import Reply
-from ....wire.request import FIELD_RANGES
+from ....wire.request import FIELDS, Field
 from .answers import describe_outputs, describe_service, reply_json, result_json
 from .options import (
     BoundedNumber,
@@ -26,19 +25,26 @@ from .output import print_json, say, warn
 
 Command = Callable[..., Any]
 
-
-def _in_seconds(milliseconds: Range) -> BoundedNumber:
-    return seconds(milliseconds.lowest / 1000, milliseconds.highest / 1000)
+_METAVARS = {"parameters": "JSON", "outputs": "NAME,NAME"}
 
 
-_TIMEOUT = _in_seconds(FIELD_RANGES["timeout_ms"])
-_DELAY = _in_seconds(FIELD_RANGES["delay_ms"])
-_RETRIES = BoundedNumber(FIELD_RANGES["retries"])
+def _option(field: Field) -> Callable[[Command], Command]:
+    """The option for a field of a request; times are typed in seconds."""
+    kind, name = field.kind, field.name.removesuffix("_ms")
+    wanted: Any = str
+    if isinstance(kind, tuple):
+        wanted = click.Choice(kind)
+    elif isinstance(kind, Range) and name != field.name:
+        wanted = seconds(kind.lowest / 1000, kind.highest / 1000)
+    elif isinstance(kind, Range):
+        wanted = BoundedNumber(kind)
+    metavar = "SECONDS" if name != field.name else _METAVARS.get(name)
+    return click.option(f"--{name}", name, type=wanted, metavar=metavar, help=field.meaning)
 
 
 def request_options(command: Command) -> Command:
     """Give a command the inputs of a request and what may be said about it."""
-    options = (
+    options: tuple[Callable[[Command], Command], ...] = (
         click.argument("model"),
         click.argument("texts", metavar="[TEXT]…", nargs=-1),
         click.option(
@@ -48,36 +54,7 @@ def request_options(command: Command) -> Command:
             help="JSON file with the inputs instead of TEXT: a text, a list of texts, an object "
             "{name: array}, or a list of tensors (docs/protocol.md); - reads stdin.",
         ),
-        click.option(
-            "--id",
-            "id",
-            help="Id of the request. If a request has this id, wait for its reply instead.",
-        ),
-        click.option("--version", "version", help="Version to run; default: the deployed one."),
-        click.option(
-            "--parameters", metavar="JSON", help="Parameters for the model, a JSON object."
-        ),
-        click.option("--outputs", metavar="NAME,NAME", help="Return only these outputs."),
-        click.option("--priority", type=click.Choice(PRIORITIES), help="Queue priority."),
-        click.option(
-            "--truncate",
-            type=click.Choice(["end", "refuse"]),
-            help="Cut texts over max_length (end) or refuse them.",
-        ),
-        click.option(
-            "--timeout",
-            type=_TIMEOUT,
-            metavar="SECONDS",
-            help="Time until the deadline; default: the model's timeout_ms.",
-        ),
-        click.option(
-            "--delay",
-            type=_DELAY,
-            metavar="SECONDS",
-            help="Wait this long before running; the timeout begins then.",
-        ),
-        click.option("--retries", type=_RETRIES, help="Maximum number of retries after a failure."),
-        click.option("--meta", help="Text that is returned with the reply."),
+        *(_option(field) for field in FIELDS.values() if field.meaning),
     )
     for option in reversed(options):
         command = option(command)
@@ -90,13 +67,13 @@ def option_fields(given: dict[str, Any]) -> OptionFields:
     Raises:
         BadParameter: the parameters are not a JSON object.
     """
-    fields = {name: value for name, value in given.items() if value is not None}
-    if "timeout" in fields:
-        fields["timeout_ms"] = round(fields.pop("timeout") * 1000)
+    fields: dict[str, Any] = {}
+    for name, value in given.items():
+        if value is not None:
+            in_ms = f"{name}_ms" in FIELDS
+            fields |= {f"{name}_ms": round(value * 1000)} if in_ms else {name: value}
     if "outputs" in fields:
         fields["outputs"] = [name.strip() for name in fields["outputs"].split(",")]
-    if "delay" in fields:
-        fields["delay_ms"] = round(fields.pop("delay") * 1000)
     if "parameters" in fields:
         fields["parameters"] = _parse_object(fields["parameters"])
     return cast("OptionFields", fields)

@@ -65,12 +65,12 @@ def of_machine(error: OSError) -> BatchfleetError:
 
 def escape_message(error: click.ClickException) -> None:
     """Make what click says of wrong usage safe to show: it quotes what was typed."""
-    kept = "\n\t" if isinstance(error, click.MissingParameter | Failure) else ""
+    kept = "\n\t" if isinstance(error, click.MissingParameter | CommandError) else ""
     # Declared final, and yet the only way to what click will print.
     error.message = terminal_text(error.message, kept)  # type: ignore[misc]
 
 
-class Failure(click.ClickException):
+class CommandError(click.ClickException):
     """A batchfleet error on its way to stderr; exit code 1."""
 
     def __init__(self, error: BatchfleetError) -> None:

@@ -1,6 +1,7 @@
 """Waiting until the programs of a fleet follow a change, and telling of those that don't."""
 
 from collections.abc import Collection
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -11,11 +12,11 @@ from rich.text import Text
 from ....service.clock import SystemClock
 from ....service.lifecycle import StopSignal
 from ....wire.texts import terminal_text
-from ...deployment import Operator
+from ...deployment import Deployed, Operator
 from ...following import ROUTER, Following, await_following, read_following
 from ...survey import forget_routers
 from .options import seconds
-from .output import say
+from .output import print_json, say
 
 _WAIT_S = 10.0
 
@@ -60,6 +61,14 @@ def _progress(found: Following) -> Text:
 def programs_json(found: Following) -> dict[str, Any]:
     """The part of a command's JSON that tells who follows."""
     return {"programs": [one.to_json() for one in found.programs], "followed": not found.behind}
+
+
+def print_change(done: Deployed, sentence: str, found: Following, *, as_json: bool) -> None:
+    """Print what has changed, and in JSON who follows."""
+    if as_json:
+        print_json(asdict(done) | programs_json(found))
+    else:
+        say(f"{sentence} (epoch {done.epoch})")
 
 
 def report_following(found: Following, wait_s: float) -> None:

@@ -1,12 +1,9 @@
 """Changing whether a model takes requests, and telling who follows."""
 
-from dataclasses import asdict
-
 from ...deployment import set_intake
 from .connecting import changing
-from .following import follow, programs_json, report_following
+from .following import follow, print_change, report_following
 from .options import Loaded
-from .output import print_json, say
 
 
 def change_intake(
@@ -16,8 +13,5 @@ def change_intake(
     with changing(loaded.settings) as operator:
         done = set_intake(operator, model, intake)
         found = follow(operator, model, wait_s)
-    if as_json:
-        print_json(asdict(done) | programs_json(found))
-    else:
-        say(f"{sentence} (epoch {done.epoch})")
+    print_change(done, sentence, found, as_json=as_json)
     report_following(found, wait_s)

@@ -12,7 +12,8 @@ import click
 
 from ....service.addresses import PORT
 from ....service.logs import configure_logs
-from ....service.settings import SETTING_ROWS, SettingRow, Settings, load_settings
+from ....service.settings import SETTING_ROWS, SettingRow, Settings
+from ....service.settings_sources import load_settings
 from ....wire.numbers import Range, shown_value
 from .output import warn
 

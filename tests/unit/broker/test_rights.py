@@ -18,7 +18,7 @@ def test_a_role_has_the_commands_that_its_program_sends_and_no_others(role, fold
 def test_commands_are_found_in_scripts_and_beside_them():
     router = commands_of("router")
     assert {"SPUBLISH", "XGROUP DELCONSUMER"} <= router  # in accept.lua and in prune.lua
-    assert {"XAUTOCLAIM", "INFO"} <= router  # in claiming.py and in fleet.py
+    assert {"XAUTOCLAIM", "INFO"} <= router  # in ingress.py and in fleet.py
 
 
 def test_the_sources_are_there():

@@ -5,7 +5,7 @@ import re
 import pytest
 from support.script_scenes import SOURCES
 
-from batchfleet.broker.claiming import claim_ingress
+from batchfleet.broker import ingress
 
 _COMMENT = re.compile(r"--.*")
 _TRIM = re.compile("MAXLEN|MINID")
@@ -39,7 +39,7 @@ def test_no_script_takes_work_by_its_age(name):
 
 
 def test_only_ingress_is_claimed_by_age():
-    command = claim_ingress("ingress", "r1", 5_000, 10)
+    command = ingress.claim("ingress", "r1", 5_000, 10)
     assert command.parts[:3] == ("XAUTOCLAIM", "ingress", "router")
 
 

@@ -7,7 +7,7 @@ from support.broker_wire import RECORD, TENANT
 from support.loops import Watch
 from support.worker_context import worker_context
 
-from batchfleet.broker import fleet
+from batchfleet.broker import fleet, membership
 from batchfleet.broker.commands import as_is, plain
 from batchfleet.consumer.worker.heartbeat import Heartbeat
 from batchfleet.service.settings import Settings
@@ -55,7 +55,7 @@ def heartbeat(executor, context, beats):
 
 
 def counter(executor):
-    return executor.run(fleet.beat_counters(KEYS)).get("w1")
+    return executor.run(membership.beat_counters(KEYS)).get("w1")
 
 
 def test_each_beat_moves_the_counter_and_tells_when_it_was_sent(heartbeat, executor, clock, beats):
@@ -69,7 +69,7 @@ def test_each_beat_moves_the_counter_and_tells_when_it_was_sent(heartbeat, execu
 
 def test_a_buried_worker_stops_and_its_name_does_not_come_back(heartbeat, executor, beats):
     heartbeat.beat_once()
-    assert executor.run(fleet.bury(KEYS, "w1", 1.0))
+    assert executor.run(membership.bury(KEYS, "w1", 1.0))
     for _ in range(2):
         heartbeat.beat_once()
         assert heartbeat.fenced.is_set()
@@ -90,7 +90,7 @@ def test_who_was_removed_by_no_peer_enters_again(heartbeat, executor, clock, bea
     heartbeat.beat_once()
     assert counter(executor) == 1
     assert not heartbeat.fenced.is_set()
-    assert executor.run(fleet.announcement(KEYS, "w1"))["room"] == b"1"
+    assert executor.run(membership.announcement(KEYS, "w1"))["room"] == b"1"
     heartbeat.beat_once()
     assert counter(executor) == 2
     assert len(beats) == 3
@@ -145,7 +145,7 @@ def test_a_model_that_was_undeployed_fences_nobody(heartbeat, executor):
 def test_leaving_hands_over_at_once(heartbeat, executor):
     heartbeat.beat_once()
     heartbeat.leave_all()
-    assert executor.run(fleet.lost(KEYS)) == ["w1"]
+    assert executor.run(membership.lost(KEYS)) == ["w1"]
     assert counter(executor) is None
 
 
@@ -181,7 +181,7 @@ def test_a_foreign_key_of_one_model_stops_the_beat_of_no_other(
     spoil(executor, KEYS.workers)
     for _ in range(3):
         assert two_models.step() == 1.0
-    assert executor.run(fleet.beat_counters(OTHER)) == {"w1": 3.0 + joined}
+    assert executor.run(membership.beat_counters(OTHER)) == {"w1": 3.0 + joined}
     assert len(beats) == 3 + joined, "its lease begins anew, or it would start nothing any more"
     assert not two_models.fenced.is_set()
     assert two_models.has_joined(KEYS.model) is joined
@@ -203,4 +203,4 @@ def test_leaving_goes_on_behind_a_foreign_key(two_models, executor):
     two_models.beat_once()
     spoil(executor, KEYS.workers)
     two_models.leave_all()
-    assert executor.run(fleet.lost(OTHER)) == ["w1"]
+    assert executor.run(membership.lost(OTHER)) == ["w1"]

@@ -5,7 +5,7 @@ from support.broker_wire import RECORD, TENANT, wired
 from support.loops import Watch
 from support.worker_context import worker_context
 
-from batchfleet.broker import fleet
+from batchfleet.broker import fleet, membership
 from batchfleet.consumer.batching.state import Lane
 from batchfleet.consumer.worker.recovery import Recovery
 from batchfleet.consumer.worker.shared_state import SharedState
@@ -62,10 +62,10 @@ def test_an_entry_that_no_router_wrote_is_told_and_removed(wire, watch):
     wire.ask("XADD", wire.queue(), "*", *foreign)
     wire.ask("XREADGROUP", "GROUP", "worker", "w1", "COUNT", 9, "STREAMS", wire.queue(), ">")
     wire.join(worker.name)
-    assert wire.run(fleet.leave(wire.keys, "w1"))
+    assert wire.run(membership.leave(wire.keys, "w1"))
     deployment = Deployment.from_hash("m", wire.run(fleet.deploy_hash(wire.keys)))
     Recovery(worker, wire.executor).tick({"m": deployment}, [Lane(1, "m", RECORD)])
     assert worker.unit.held == ["a"]
     assert watch.log.names().count("worker.unreadable_entry") == 1
     assert (wire.ask("XLEN", wire.queue()), wire.pending(wire.queue())) == (1, 1)
-    assert wire.run(fleet.lost(wire.keys)) == [], "nothing keeps it from being forgotten"
+    assert wire.run(membership.lost(wire.keys)) == [], "nothing keeps it from being forgotten"

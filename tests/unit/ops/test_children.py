@@ -9,7 +9,8 @@ from support.fleet import until
 
 from batchfleet.ops.children import Child, Program, ProgramError, environment_of
 from batchfleet.service.clock import ManualClock, SystemClock
-from batchfleet.service.settings import Settings, load_settings, located
+from batchfleet.service.settings import Settings
+from batchfleet.service.settings_sources import load_settings, located
 
 PATIENCE_MS = 20_000
 READY = "import sys; print('{\"ready\": true}', flush=True); "

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from batchfleet.ops.cli._shared.failures import Failure
+from batchfleet.ops.cli._shared.failures import CommandError
 from batchfleet.ops.cli._shared.output import (
     complain,
     console,
@@ -66,7 +66,7 @@ def table_of(text):
 
 def fail_with(error):
     def act():
-        raise Failure(error)
+        raise CommandError(error)
 
     return act
 

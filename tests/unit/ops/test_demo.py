@@ -5,9 +5,9 @@ import pytest
 
 from batchfleet.ops.demo.report import (
     QUESTIONS,
+    AnsweredRequest,
     Baselines,
     Question,
-    Served,
     figures,
     figures_by_bucket,
     search,
@@ -86,7 +86,7 @@ def served(batch, rows, *, bucket=16, tokens=10, padded=12, waited_ms=5.0):
         "tokens": tokens,
         "padded_tokens": padded,
     }
-    return Served(receipt, waited_ms)
+    return AnsweredRequest(receipt, waited_ms)
 
 
 def test_figures_count_batches_once_and_padding_by_tokens():

@@ -1,4 +1,4 @@
-"""Plans of deploying; what the scripts do with them is in tests/integration/test_cli.py."""
+"""Plans of deploying; what the scripts do with them is in tests/integration/server/test_cli.py."""
 
 import orjson
 import pytest

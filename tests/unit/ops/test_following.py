@@ -3,13 +3,13 @@
 import pytest
 from support.broker_wire import RECORD, TENANT, TTL_MS, wired
 
-from batchfleet.broker import fleet
+from batchfleet.broker import fleet, membership
 from batchfleet.ops import deployment
 from batchfleet.ops.deployment import Operator
 from batchfleet.ops.following import (
+    Follower,
     Following,
     NotFollowedError,
-    Program,
     await_following,
     read_following,
 )
@@ -17,7 +17,7 @@ from batchfleet.router.presence import Presence
 from batchfleet.service.clock import ManualClock
 from batchfleet.testing.twin.executors import MemoryBroker
 from batchfleet.testing.twin.server import MemoryServer
-from batchfleet.wire.announcements import worker_announcement
+from batchfleet.wire.announcements import WorkerAnnouncement
 from batchfleet.wire.deployment import Stamp
 from batchfleet.wire.keys import router_key
 
@@ -41,13 +41,16 @@ def route(wire, name, **stamps):
     return presence
 
 
+def said(stamp):
+    return WorkerAnnouncement(versions={}, stamp=stamp, facts={}).to_fields()
+
+
 def work(wire, name, stamp):
-    fields = {} if stamp is None else worker_announcement(stamp)
-    assert wire.run(fleet.join(wire.keys, name, TTL_MS, {"lanes": "{}", **fields}))
+    assert wire.run(membership.join(wire.keys, name, TTL_MS, said(stamp)))
 
 
 def beat(wire, name, stamp):
-    assert wire.run(fleet.beat(wire.keys, name, TTL_MS, worker_announcement(stamp)))
+    assert wire.run(membership.beat(wire.keys, name, TTL_MS, said(stamp)))
 
 
 def read(operator, *workers):
@@ -80,7 +83,7 @@ def test_who_has_lost_its_heartbeat_is_left_out_and_named(wire, operator):
         work(wire, f"w-{name}", OLD)
     wire.ask("DEL", router_key("n", "r1"), wire.keys.worker("w-r1"))
     assert read(operator) == (["router r2", "worker w-r2"], ["router r1", "worker w-r1"])
-    assert wire.run(fleet.bury(wire.keys, "w-r2", 1))
+    assert wire.run(membership.bury(wire.keys, "w-r2", 1))
     assert read(operator) == (["router r2"], ["router r1", "worker w-r1", "worker w-r2"])
 
 
@@ -94,7 +97,7 @@ def test_a_foreign_key_in_the_place_of_an_announcement_is_no_sign_of_a_router(wi
 def test_who_has_left_is_not_named(wire, operator):
     route(wire, "r1", m=OLD).withdraw(wire.executor)
     work(wire, "w1", OLD)
-    wire.run(fleet.leave(wire.keys, "w1"))
+    wire.run(membership.leave(wire.keys, "w1"))
     assert read(operator) == ([], [])
 
 
@@ -105,7 +108,7 @@ def test_of_a_model_that_is_gone_everybody_has_to_let_go(wire, operator):
     deployment.undeploy(operator, "m")
     assert read(operator, "w1") == (["router r1", "worker w1"], [])
     presence.announce(wire.executor, {"other": seen})
-    wire.executor.run_all(fleet.vanish(wire.keys, "w1"))
+    wire.executor.run_all(membership.vanish(wire.keys, "w1"))
     assert read(operator, "w1") == ([], [])
 
 
@@ -121,8 +124,8 @@ def test_a_record_that_others_change_meanwhile_is_the_one_to_follow(wire, operat
 
 
 def state(*stamps, silent=()):
-    alive = [Program(name=f"r{at}", kind="router", stamp=one) for at, one in enumerate(stamps)]
-    gone = [Program(name=name, kind="router", is_silent=True) for name in silent]
+    alive = [Follower(name=f"r{at}", kind="router", stamp=one) for at, one in enumerate(stamps)]
+    gone = [Follower(name=name, kind="router", is_silent=True) for name in silent]
     return Following(stamp=NEW, programs=[*alive, *gone])
 
 
@@ -164,5 +167,5 @@ def test_after_the_time_those_behind_are_named():
 def test_without_a_router_there_is_nobody_to_wait_for():
     found, waited_ms, _ = waited(Following(stamp=NEW, programs=()))
     assert (found.has_router, waited_ms) == (False, 0)
-    silent = Following(stamp=NEW, programs=[Program(name="r", kind="router", is_silent=True)])
+    silent = Following(stamp=NEW, programs=[Follower(name="r", kind="router", is_silent=True)])
     assert not silent.has_router

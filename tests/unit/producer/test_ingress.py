@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from batchfleet.broker import requests
-from batchfleet.broker.looping import pack
+from batchfleet.broker.packing import pack
 from batchfleet.producer.ingress import Ingress
 from batchfleet.producer.options import NO_OPTIONS, Options
 from batchfleet.wire.errors import CallerError

@@ -6,13 +6,16 @@ import pytest
 from support.broker_wire import RECORD, TENANT, wired
 from support.loops import Lines, Watch
 
-from batchfleet.broker import fleet, requests
+from batchfleet.broker import fleet, ingress
 from batchfleet.broker.errors import refused
-from batchfleet.router import program as program_module
+from batchfleet.router import admitter as admitter_module
+from batchfleet.router import keeper as keeper_module
 from batchfleet.router import pump as pump_module
 from batchfleet.router.admission import Situation, admit
-from batchfleet.router.program import PumpGroup, PumpThread, RouterProgram
-from batchfleet.router.pump import Admitter, PumpDesk
+from batchfleet.router.admitter import Admitter
+from batchfleet.router.program import RouterProgram
+from batchfleet.router.pump_threads import PumpGroup, PumpThread
+from batchfleet.router.shared import SharedState
 from batchfleet.router.sweeping import sweep_overdue
 from batchfleet.router.view import read_model
 from batchfleet.service.events import Events
@@ -76,20 +79,19 @@ class Router:
             wire.broker,
             lambda *_: NeverStarted(),
         )
-        self.executor = wire.broker.connect("keeper")
         self.tick()
 
     def tick(self, times=1):
         for _ in range(times):
             self.clock.advance(2_000)
-            self.program.tick(self.executor, self.stop, self.ready.append)
+            self.program.tick(self.stop, self.ready.append)
 
     def told(self, name):
         return [fields for found, fields in self.log.lines if found == name]
 
     def pump(self, model="m"):
-        over = Stop()
-        return PumpThread(self.program, PumpGroup(ModelKeys(NS, model), (TENANT,)), self.stop, over)
+        group = PumpGroup(ModelKeys(NS, model), (TENANT,))
+        return PumpThread(group, self.program.shared, self.stop)
 
 
 @pytest.fixture
@@ -148,7 +150,7 @@ def test_what_fails_for_one_model_does_not_keep_another_from_its_deadlines(
             raise error
         return sweep_overdue(executor, model, dropped)
 
-    monkeypatch.setattr(program_module, "sweep_overdue", sweep)
+    monkeypatch.setattr(keeper_module, "sweep_overdue", sweep)
     open_overdue(wire, clock)
     router.tick(5)
     assert is_answered(wire) == ["deadline_exceeded"]
@@ -170,7 +172,7 @@ def test_a_step_that_fails_is_told_of_and_the_keeper_lives(wire, clock, router, 
     record = wire.run(fleet.deploy_hash(wire.keys))
     wire.run(fleet.configure(wire.keys, {"draining:1": b"[128]"}, [], record["nonce"].decode()))
     with monkeypatch.context() as patch:
-        patch.setattr(program_module, step, fail)
+        patch.setattr(keeper_module, step, fail)
         router.tick(8)  # until nobody has served the models for too long
     (told,) = router.told("router.step_failed")
     assert "KeyError" in told["reason"]
@@ -180,7 +182,7 @@ def test_a_step_that_fails_is_told_of_and_the_keeper_lives(wire, clock, router, 
     assert is_answered(wire) == ["deadline_exceeded"]
 
 
-def test_a_server_that_answers_nothing_but_errors_is_asked_less_often(wire, clock, router):
+def test_a_server_that_answers_nothing_but_errors_is_asked_less_often(clock, router):
     """Not ten times a second, however many models there are."""
     asked = []
 
@@ -195,10 +197,10 @@ def test_a_server_that_answers_nothing_but_errors_is_asked_less_often(wire, cloc
 
         run_all = run
 
-    router.executor = Refusing()
+    router.program._keeper._executor = Refusing()
     for _ in range(300):
         clock.advance(100)
-        router.program.tick(router.executor, router.stop, router.ready.append)
+        router.program.tick(router.stop, router.ready.append)
     passes = len(asked) / 5  # the list; two steps for each model
     assert 10 <= passes <= 60
     assert len(router.told("server.refused")) == 1
@@ -216,36 +218,36 @@ def bad(monkeypatch):
             raise ZeroDivisionError("a bug")
         return admit(entry_id, flat, tenant, situation)
 
-    monkeypatch.setattr(pump_module, "admit", admit_or_fail)
+    monkeypatch.setattr(admitter_module, "admit", admit_or_fail)
 
 
-def step_of(wire, faults=None):
-    """A pump's step, and what it failed of."""
-    failed = []
-    model = read_model(wire.executor, wire.keys).model
-    situation = Situation(model=model)
-    desk = PumpDesk(
-        situation=lambda: situation,
-        refresh=lambda: situation,
-        dropped=lambda *_: None,
-        failed=failed.append,
-        ahead=lambda *_: None,
-        faults=faults or FaultPoints(),
-    )
-    return Admitter(wire.executor, wire.keys, desk), failed
+class Shared(SharedState):
+    def __init__(self, wire, faults):
+        super().__init__("r", wire.broker, Events(Lines()), Watch().clock, faults)
+        self.situations = {"m": Situation(model=read_model(wire.executor, wire.keys).model)}
+        self.failed = []
+
+    def report_failed(self, _, error):
+        self.failed.append(error)
+
+
+def admitter_of(wire, faults=None):
+    """An admitter, and what it failed of."""
+    shared = Shared(wire, faults or FaultPoints())
+    return Admitter(wire.executor, wire.keys, shared), shared.failed
 
 
 def added(wire, *named):
     for request_id, *fields in named:
         given = fields or ["inputs", json.dumps({"text": ["x"]})]
         wire.ask("XADD", wire.ingress, "*", "id", request_id, *given)
-    ((_, entries),) = wire.run(requests.read_ingress([wire.ingress], "r", 100, 0))
+    ((_, entries),) = wire.run(ingress.read([wire.ingress], "r", 100, 0))
     return entries
 
 
 def test_an_entry_that_makes_the_router_fail_is_answered_and_passed_over(wire, bad):
-    step, failed = step_of(wire)
-    step.handle(TENANT, added(wire, ("a",), ("bad-1",), ("b",), ("bad-2",), ("c",)))
+    admitter, failed = admitter_of(wire)
+    admitter.handle(TENANT, added(wire, ("a",), ("bad-1",), ("b",), ("bad-2",), ("c",)))
     assert [is_answered(wire, one) for one in ("bad-1", "bad-2")] == [["internal"]] * 2
     assert decode_reply(wire.replies("bad-1")[0]).error["retryable"]
     assert wire.ingress_left() == (0, 0)
@@ -257,9 +259,9 @@ def test_an_entry_that_makes_the_router_fail_is_answered_and_passed_over(wire, b
 def test_what_came_before_a_failure_is_not_done_again(wire, bad):
     """A cancel that was done must not meet the request that came after it."""
     wire.open("a")
-    step, _ = step_of(wire)
+    admitter, _ = admitter_of(wire)
     entries = added(wire, ("a", "cancel", "1"), ("b",), ("b", "cancel", "1"), ("b",), ("bad",))
-    step.handle(TENANT, entries)
+    admitter.handle(TENANT, entries)
     assert is_answered(wire, "a") == ["cancelled"]
     assert is_answered(wire, "b") == ["cancelled"]
     assert is_answered(wire, "bad") == ["internal"]
@@ -275,8 +277,8 @@ def test_wherever_it_fails_nobody_gets_two_answers(wire, where):
             if name == where:
                 raise RuntimeError("a bug")
 
-    step, failed = step_of(wire, Crash())
-    step.handle(TENANT, added(wire, ("a",), ("b",)))
+    admitter, failed = admitter_of(wire, Crash())
+    admitter.handle(TENANT, added(wire, ("a",), ("b",)))
     assert failed
     assert wire.ingress_left() == (0, 0)
     wire.join()
@@ -286,10 +288,10 @@ def test_wherever_it_fails_nobody_gets_two_answers(wire, where):
 
 
 def test_an_entry_without_an_id_that_makes_the_router_fail_is_ended(wire, bad):
-    step, failed = step_of(wire)
+    admitter, failed = admitter_of(wire)
     wire.ask("XADD", wire.ingress, "*", "what", "bad", "inputs", "x")
-    ((_, entries),) = wire.run(requests.read_ingress([wire.ingress], "r", 100, 0))
-    step.handle(TENANT, entries)
+    ((_, entries),) = wire.run(ingress.read([wire.ingress], "r", 100, 0))
+    admitter.handle(TENANT, entries)
     assert wire.ingress_left() == (0, 0)
     assert len(failed) == 1
 
@@ -327,9 +329,9 @@ def test_a_pump_never_writes_the_keepers_view(wire, router):
     wire.run(fleet.deploy(wire.keys, RECORD, other, "n2", [TENANT]))
     wire.ask("DEL", *other)
     wire.ask("XADD", wire.ingress, "*", "id", "a", "inputs", json.dumps({"text": ["x"]}))
-    before = router.program.situation("m")
+    before = router.program.shared.situations["m"]
     pump.step()
-    assert router.program.situation("m") is before
+    assert router.program.shared.situations["m"] is before
     router.tick()
     assert [told["epoch"] for told in router.told("model.deployed") if told["model"] == "m"] == [
         1,

@@ -3,17 +3,18 @@
 import pytest
 from support.broker_wire import TENANT, wired
 
-from batchfleet.broker import claiming, fleet, listing, requests
+from batchfleet.broker import fleet, ingress, listing
 from batchfleet.broker.errors import OverlongAnswerError
 from batchfleet.broker.requests import HEAD_FIELD_BYTES_MAX, HEAD_FIELDS_MAX
-from batchfleet.router.pump import Admitter, Pump
+from batchfleet.router.admitter import Admitter
+from batchfleet.router.pump import Pump
 from batchfleet.service.clock import ManualClock
 from batchfleet.testing.twin.executors import MemoryBroker
 from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.limits import ENTRY_BYTES_MAX
 from batchfleet.wire.reply import decode_reply
 
-from .test_pump import Desk
+from .test_pump import Shared
 
 MB = 1024 * 1024
 LARGE = bytes(ENTRY_BYTES_MAX + 1)
@@ -26,18 +27,18 @@ def wire():
         yield found
 
 
-class Told(Desk):
+class Told(Shared):
     def __init__(self, wire):
         super().__init__(wire)
         self.told = []
 
-    def dropped(self, kind, count):
+    def report_dropped(self, kind, count):
         self.told.append((kind, count))
 
 
-def pump_of(wire, desk, router="router-1"):
+def pump_of(wire, shared, router="router-1"):
     return Pump(
-        wire.executor, Admitter(wire.executor, wire.keys, desk), wire.keys, router, [TENANT]
+        wire.executor, Admitter(wire.executor, wire.keys, shared), wire.keys, router, [TENANT]
     )
 
 
@@ -56,9 +57,9 @@ def test_a_burst_of_large_entries_is_read_in_portions(wire):
     for name in names:
         add(wire, "id", name, "inputs", bytes(3 * MB))
     with pytest.raises(OverlongAnswerError):
-        wire.run(requests.read_ingress([wire.ingress], "router-1", 100, 0))
+        wire.run(ingress.read([wire.ingress], "router-1", 100, 0))
     portions, after = [], "0"
-    while found := wire.run(claiming.reread_ingress(wire.ingress, "router-1", after, 100)):
+    while found := wire.run(ingress.reread(wire.ingress, "router-1", after, 100)):
         portions.append(len(found))
         after = found[-1].entry_id.decode()
     assert portions == [1] * len(names)
@@ -70,8 +71,8 @@ def test_a_burst_of_large_entries_is_read_in_portions(wire):
 
 def test_an_overlong_read_is_no_fault_and_is_followed_by_another(wire):
     """X3: nothing is lost of what came with it."""
-    desk = Told(wire)
-    pump = pump_of(wire, desk)
+    shared = Told(wire)
+    pump = pump_of(wire, shared)
     add(wire, "id", "good", "inputs", "{}")
     for name in ("large", "larger"):
         add(wire, "id", name, "meta", "mine", "inputs", LARGE)
@@ -84,13 +85,13 @@ def test_an_overlong_read_is_no_fault_and_is_followed_by_another(wire):
     assert [error_of(wire, name) for name in ("large", "larger")] == ["too_large"] * 2
     assert decode_reply(wire.replies("large")[0]).meta == "mine"
     assert wire.ingress_left() == (0, 0)
-    assert not desk.told
+    assert not shared.told
 
 
 def test_what_is_claimed_is_measured_as_well(wire):
     """X3: a router that died of it does not hand it on."""
     add(wire, "id", "large", "inputs", LARGE)
-    wire.run(requests.read_ingress([wire.ingress], "r-gone", 100, 0))
+    wire.run(ingress.read([wire.ingress], "r-gone", 100, 0))
     assert pump_of(wire, Told(wire)).claim(0) == 1
     assert error_of(wire, "large") == "too_large"
     assert wire.ingress_left() == (0, 0)
@@ -107,20 +108,20 @@ def test_what_is_claimed_is_measured_as_well(wire):
 def test_one_that_nobody_can_be_answered_for_is_told_as_too_large(wire, fields):
     """X3."""
     add(wire, *fields)
-    wire.run(requests.read_ingress([wire.ingress], "r-gone", 100, 0))
-    desk = Told(wire)
-    pump_of(wire, desk).claim(0)
-    assert desk.told == [("too_large", 1)]
+    wire.run(ingress.read([wire.ingress], "r-gone", 100, 0))
+    shared = Told(wire)
+    pump_of(wire, shared).claim(0)
+    assert shared.told == [("too_large", 1)]
     assert wire.ingress_left() == (0, 0)
 
 
 def test_it_waits_where_the_deploy_record_is_not_there(wire):
     """X3."""
     add(wire, "id", "large", "inputs", LARGE)
-    wire.run(requests.read_ingress([wire.ingress], "r-gone", 100, 0))
-    desk = Told(wire)
-    desk.view = None
-    pump = pump_of(wire, desk)
+    wire.run(ingress.read([wire.ingress], "r-gone", 100, 0))
+    shared = Told(wire)
+    shared.situations = {}
+    pump = pump_of(wire, shared)
     pump.claim(0)
     assert pump.has_left
     assert wire.ingress_left() == (1, 1)

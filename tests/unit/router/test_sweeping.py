@@ -6,13 +6,12 @@ import pytest
 from support.broker_wire import BUCKETS, RECORD, TENANT, wired
 
 from batchfleet.broker import fleet
+from batchfleet.broker.ending import CANCELLED, bare_envelopes, end_requests
 from batchfleet.broker.later import RipeItem
 from batchfleet.broker.requests import Finished
 from batchfleet.router.sweeping import (
-    CANCELLED,
     answer_abandoned,
     elsewhere,
-    end_each,
     has_place,
     promote_ripe,
     sweep_overdue,
@@ -20,11 +19,10 @@ from batchfleet.router.sweeping import (
 from batchfleet.router.view import ModelView
 from batchfleet.testing.twin.executors import MemoryBroker
 from batchfleet.testing.twin.server import MemoryServer
-from batchfleet.wire.codec import JSON
 from batchfleet.wire.deployment import Deployment, Limits, VersionRecord
 from batchfleet.wire.keys import ModelKeys
 from batchfleet.wire.limits import RESEND_WINDOW_MS
-from batchfleet.wire.reply import Envelope, decode_reply
+from batchfleet.wire.reply import decode_reply
 
 KEYS = ModelKeys("n", "m")
 SECOND = VersionRecord(version="2", limits=Limits(buckets=(32, 128)))
@@ -154,13 +152,10 @@ def test_what_has_no_place_at_all_waits_for_the_next_sweep(wire):
     assert wire.parked() == (70, 70)
 
 
-def test_each_request_that_is_ended_has_its_fate(wire):
+def test_each_request_that_is_ended_has_its_outcome(wire):
     wire.open("open", "over")
     wire.expire("over")
-    envelopes = [
-        Envelope(id=name, tenant=TENANT, accept=JSON, model="m") for name in ("over", "open", "no")
-    ]
-    assert end_each(wire.executor, view_of(wire), envelopes, CANCELLED) == [
+    assert cancel(wire, "over", "open", "no") == [
         Finished.CLOSED,
         Finished.ANSWERED,
         Finished.CLOSED,
@@ -211,13 +206,17 @@ def abandon(wire):
     return answer_abandoned(wire.executor, view_of(wire), "1")
 
 
-def cancel(wire):
-    envelope = Envelope(id="a", tenant=TENANT, accept=JSON, model="m")
-    ended = end_each(wire.executor, view_of(wire), [envelope], CANCELLED)
-    return ended.count(Finished.ANSWERED)
+def cancel(wire, *request_ids):
+    envelopes = bare_envelopes("m", [(TENANT, request_id) for request_id in request_ids])
+    record = view_of(wire).deployment
+    return end_requests(wire.executor, wire.keys, record, envelopes, CANCELLED)
 
 
-@pytest.mark.parametrize("end", [sweep, abandon, cancel])
+def cancel_a(wire):
+    return cancel(wire, "a").count(Finished.ANSWERED)
+
+
+@pytest.mark.parametrize("end", [sweep, abandon, cancel_a])
 @pytest.mark.parametrize("asked_ms", [1000, 12 * HOUR_MS])
 def test_a_reply_that_a_router_writes_lives_as_its_caller_asked(wire, end, asked_ms):
     wire.open("a", result_ttl_ms=asked_ms)
@@ -239,8 +238,7 @@ def test_a_changed_default_holds_for_what_is_open(wire):
     wire.open("a")
     wire.open("b", result_ttl_ms=HOUR_MS)
     wire.run(fleet.configure(wire.keys, {"set:result_ttl_ms": b"7200000"}, [], "n2"))
-    envelopes = [Envelope(id=name, tenant=TENANT, accept=JSON, model="m") for name in "ab"]
-    end_each(wire.executor, view_of(wire), envelopes, CANCELLED)
+    cancel(wire, "a", "b")
     lives_ms = [wire.ask("PTTL", wire.reply_key(name)) for name in "ab"]
     assert [round(ms / HOUR_MS) for ms in lives_ms] == [2, 1]
 

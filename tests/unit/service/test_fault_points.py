@@ -18,7 +18,7 @@ from batchfleet.service.fault_points import (
     find_fault_points,
     parse_point,
 )
-from batchfleet.service.settings import load_settings
+from batchfleet.service.settings_sources import load_settings
 from batchfleet.wire.errors import BatchfleetError, ServerError, SettingsError
 
 ROOT = Path(__file__).parents[3]

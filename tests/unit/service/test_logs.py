@@ -14,6 +14,7 @@ from batchfleet.service.logs import (
     OncePerKind,
     configure_logs,
     configure_logs_if_unset,
+    shown_error,
 )
 
 
@@ -123,6 +124,16 @@ def test_kinds_are_bounded():
 class Unshowable:
     def __repr__(self):
         raise BaseExceptionGroup("no words", [KeyError()])
+
+
+class UnshowableError(Exception):
+    def __str__(self):
+        raise KeyError
+
+
+def test_an_error_that_cannot_be_shown_is_named_all_the_same():
+    assert shown_error(UnshowableError()).startswith("UnshowableError: (its text cannot be shown")
+    assert shown_error(ValueError("x" * 1000)) == f"ValueError: {'x' * 288}"
 
 
 @pytest.mark.parametrize("log_format", ["json", "console"])

@@ -5,7 +5,8 @@ import os
 import pytest
 
 from batchfleet.ops.children import environment_of
-from batchfleet.service.settings import SETTING_ROWS, Settings, load_settings
+from batchfleet.service.settings import SETTING_ROWS, Settings
+from batchfleet.service.settings_sources import load_settings
 from batchfleet.wire.errors import SettingsError
 
 URL = "redis://:hunter2@host/0"

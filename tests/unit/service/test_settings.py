@@ -4,7 +4,8 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from batchfleet.service.addresses import masked_url
-from batchfleet.service.settings import SETTING_ROWS, Settings, load_settings, located
+from batchfleet.service.settings import SETTING_ROWS, Settings
+from batchfleet.service.settings_sources import load_settings, located
 from batchfleet.wire.errors import SettingsError
 
 

@@ -6,7 +6,7 @@ import pytest
 from support.broker_wire import ANSWER, EXPIRED, REFUSAL, TENANT, TTL_MS, wired
 from support.fleet import until
 
-from batchfleet.broker import claiming, fleet, requests
+from batchfleet.broker import fleet, ingress, membership, requests
 from batchfleet.broker.commands import as_is, plain
 from batchfleet.broker.requests import Accepted, Finished
 from batchfleet.service.clock import ManualClock
@@ -79,25 +79,25 @@ def test_an_entry_that_waited_too_long_is_late(wire, clock):
 
 
 def test_what_a_silent_worker_announced_goes_and_a_beat_brings_it_back(wire, clock):
-    wire.run(fleet.join(wire.keys, "w1", 3_000, {"room": "1"}))
+    wire.run(membership.join(wire.keys, "w1", 3_000, {"room": "1"}))
     clock.advance(2_999)
-    wire.run(fleet.beat(wire.keys, "w1", 3_000, {}))
+    wire.run(membership.beat(wire.keys, "w1", 3_000, {}))
     clock.advance(2_999)
-    assert wire.run(fleet.announcement(wire.keys, "w1")) == {"room": b"1"}
+    assert wire.run(membership.announcement(wire.keys, "w1")) == {"room": b"1"}
     clock.advance(1)
-    assert wire.run(fleet.announcement(wire.keys, "w1")) == {}
-    assert wire.run(fleet.living(wire.keys)) == ["w1"]
-    assert wire.run(fleet.beat(wire.keys, "w1", 3_000, {"room": "2"})) == 3
-    assert wire.run(fleet.announcement(wire.keys, "w1")) == {"room": b"2"}
+    assert wire.run(membership.announcement(wire.keys, "w1")) == {}
+    assert wire.run(membership.living(wire.keys)) == ["w1"]
+    assert wire.run(membership.beat(wire.keys, "w1", 3_000, {"room": "2"})) == 3
+    assert wire.run(membership.announcement(wire.keys, "w1")) == {"room": b"2"}
 
 
 @pytest.mark.parametrize("step_ms", [600_000, -600_000])
 def test_a_step_of_the_servers_clock_ends_no_worker(wire, clock, step_ms):
     """As after a failover to a server whose clock is wrong: beats are counters."""
-    wire.run(fleet.join(wire.keys, "w1", 3_000, {"room": "1"}))
+    wire.run(membership.join(wire.keys, "w1", 3_000, {"room": "1"}))
     clock.jump_wall(step_ms)
-    assert wire.run(fleet.living(wire.keys)) == ["w1"]
-    assert wire.run(fleet.beat(wire.keys, "w1", 3_000, {"room": "1"})) == 2
+    assert wire.run(membership.living(wire.keys)) == ["w1"]
+    assert wire.run(membership.beat(wire.keys, "w1", 3_000, {"room": "1"})) == 2
     wire.open("a")
     assert [work.id for work in wire.take("w1")] == ["a"]
 
@@ -105,11 +105,11 @@ def test_a_step_of_the_servers_clock_ends_no_worker(wire, clock, step_ms):
 def test_entries_are_claimed_once_they_were_idle_for_long_enough(wire, clock):
     entry = wire.enter("a")
     clock.advance(999)
-    assert wire.run(claiming.claim_ingress(wire.ingress, "r2", 1_000, 10)).entry_ids == []
+    assert wire.run(ingress.claim(wire.ingress, "r2", 1_000, 10)).entry_ids == []
     clock.advance(1)
-    claimed = wire.run(claiming.claim_ingress(wire.ingress, "r2", 1_000, 10)).entry_ids
+    claimed = wire.run(ingress.claim(wire.ingress, "r2", 1_000, 10)).entry_ids
     assert claimed == [entry]
-    assert wire.run(claiming.claim_ingress(wire.ingress, "r1", 1_000, 10)).entry_ids == []
+    assert wire.run(ingress.claim(wire.ingress, "r1", 1_000, 10)).entry_ids == []
 
 
 def test_ids_rise_while_the_clock_stands_and_when_it_is_set_back(wire, clock):

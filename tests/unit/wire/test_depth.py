@@ -12,7 +12,7 @@ from batchfleet.ops.cli import main
 from batchfleet.ops.deployment import copy_of_record, overrides_in
 from batchfleet.ops.survey import read_worker
 from batchfleet.router.view import served_versions
-from batchfleet.wire.announcements import read_lanes, read_router_announcement
+from batchfleet.wire.announcements import WorkerAnnouncement, read_router_announcement
 from batchfleet.wire.codec import JSON, MSGPACK, decode_body, shallow_json, strict_shallow_json
 from batchfleet.wire.deployment import Deployment
 from batchfleet.wire.errors import RequestError, SettingsError, StoreError
@@ -59,7 +59,7 @@ def test_nothing_reads_what_nests_deeper(make, depth):
         overrides_in({"set:max_batch_size": raw})
     with pytest.raises(SettingsError):
         copy_of_record({"version:1": raw}, "bf", [])
-    assert read_lanes(raw) == {}
+    assert WorkerAnnouncement.from_fields({"lanes": raw}).versions == {}
     assert read_router_announcement(b'{"models": ' + raw + b"}") == {}
     assert served_versions({"lanes": raw}) == []
     assert read_worker("w", {"lanes": raw}).versions == {}
