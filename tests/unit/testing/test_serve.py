@@ -314,7 +314,7 @@ def test_a_breakpoint_without_a_terminal_says_what_it_lacks(monkeypatch):
         def predict(self, rows, context):
             raise bdb.BdbQuit
 
-    with serve(Curious) as client, pytest.raises(ModelError, match="no terminal") as caught:
+    with serve(Curious) as client, pytest.raises(ModelError, match="not a terminal") as caught:
         client.infer("Curious", "a")
     assert "batchfleet dev" in caught.value.message
 
