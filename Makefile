@@ -75,7 +75,7 @@ format: setup ## Format the code
 	$(BIN)/ruff check --fix .
 
 docs: setup ## Regenerate the generated documents
-	$(BIN)/python -m batchfleet.ops.documents docs
+	$(BIN)/python -m tests.documents.drawing docs
 
 fault: setup ## Break a real fleet on purpose; SERVER=redis7|valkey9, ONLY=run, QUICK=1 for a part
 	$(BIN)/python -m tests.fault --server $(SERVER) $(if $(QUICK),--quick) $(ONLY)

@@ -217,31 +217,3 @@ def refused(text: str) -> RefusedError:
 def _with_code(code: str, text: str) -> RefusedError:
     row = CODES.get(code)
     return (RefusedError if row is None else row.error)(code, text)
-
-
-_HEAD = """\
-# Errors of the server
-
-Generated from the table in `broker/errors.py` by `make docs`; do not edit. Programs decide by the
-first word of the server's error message and ignore the rest.
-
-| code | what has happened | what a program does |
-|---|---|---|
-"""
-
-
-def codes_markdown() -> str:
-    """The text of `docs/server-errors.md`."""
-    rows = [(f"`{code}`", row.meaning, row.error.remedy) for code, row in CODES.items()]
-    rows.append(("any other", "the server refused a command", RefusedError.remedy))
-    rows.append(
-        (
-            "none",
-            "no connection, or it broke: the outcome of the command is unknown, and every "
-            "command is safe to repeat",
-            UnreachableError.remedy,
-        )
-    )
-    return _HEAD + "".join(
-        f"| {code} | {meaning} | {remedy.value} |\n" for code, meaning, remedy in rows
-    )

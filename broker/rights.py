@@ -3,7 +3,6 @@
 The lists are held by a test against what the programs and their scripts send.
 """
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -129,30 +128,6 @@ def _listed(missing: Sequence[str]) -> str:
     shown = ", ".join(missing[:_LISTED_MAX])
     more = len(missing) - _LISTED_MAX
     return f"{shown} and {more} more" if more > 0 else shown
-
-
-_HEAD = """\
-# Rights of the fleet's Redis users
-
-Generated from the lists in `broker/rights.py` by `make docs`; do not edit. `bf` is the namespace of
-the fleet. At startup, each program checks whether its Redis user has all rights (permissions) of
-its role. If not, it names the missing ones and exits with code 1. `batchfleet up` and commands that
-change the fleet need the rights of the operator. Pass each block below to `ACL SETUSER` as one
-line. A new Redis user has no access to channels unless you grant it. `docs/protocol.md` §3 has the
-rights of a tenant.
-
-One user may have several roles. You can add `+client|setname`; connections then have names in
-`CLIENT LIST`. A URL with a database number (`/1`) needs `+select`.
-"""
-
-
-def rights_markdown() -> str:
-    """The text of `docs/rights.md`."""
-    parts = [_HEAD]
-    for role in (ROUTER, WORKER, OPERATOR):
-        lines = textwrap.wrap(" ".join(acl_of(role, "bf")), 96)
-        parts.append(f"## The {role.title}\n\n```acl\n" + "\n".join(lines) + "\n```\n")
-    return "\n".join(parts)
 
 
 def acl_of(role: Role, namespace: str) -> list[str]:

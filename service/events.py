@@ -198,25 +198,3 @@ class Events:
         """How often each event of the table was emitted so far, 0 included."""
         with self._lock:
             return {name: self._counts[name] for name in EVENTS}
-
-
-_HEAD = """\
-# Events
-
-Generated from the table in `service/events.py` by `make docs`; do not edit. Every event is counted
-under its name and logged at its level with exactly these fields. A *lane* is one version of a model
-on one worker.
-
-| event | level | fields | meaning |
-|---|---|---|---|
-"""
-
-
-def catalogue_markdown() -> str:
-    """The text of `docs/events.md`."""
-    return _HEAD + "".join(_markdown_row(name, row) for name, row in sorted(EVENTS.items()))
-
-
-def _markdown_row(name: str, row: EventRow) -> str:
-    fields = ", ".join(f"`{field}`" for field in row.fields) or "–"
-    return f"| `{name}` | {row.level} | {fields} | {row.meaning} |\n"

@@ -93,38 +93,3 @@ def after(state: State, event: Event) -> State:
             f"{event.value} cannot happen to a request that is {state.value}"
         )
     return following
-
-
-def states_markdown() -> str:
-    """The whole of `docs/states.md`: diagram and tables, drawn from `TRANSITIONS`."""
-    arrows = [
-        (state, event, following)
-        for state, row in TRANSITIONS.items()
-        for event, following in row.items()
-    ]
-    lines = [
-        "# States of a request",
-        "",
-        "Generated from `wire/states.py` by `make docs`; do not edit. What each state guarantees",
-        "is in [protocol.md](protocol.md).",
-        "",
-        "```mermaid",
-        "stateDiagram-v2",
-        f"    [*] --> {State.UNKNOWN.value}",
-        *(f"    {state.value} --> {to.value}: {event.value}" for state, event, to in arrows),
-        *(f"    {state.value} --> [*]" for state in TRANSITIONS if state in TERMINAL),
-        "```",
-        "",
-        "| state | terminal | meaning |",
-        "|---|---|---|",
-        *(f"| `{s.value}` | {_yes(s in TERMINAL)} | {MEANINGS[s]} |" for s in State),
-        "",
-        "| from | event | to | what happens |",
-        "|---|---|---|---|",
-        *(f"| `{s.value}` | `{e.value}` | `{to.value}` | {MEANINGS[e]} |" for s, e, to in arrows),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _yes(value: bool) -> str:  # noqa: FBT001 - a cell of a table
-    return "yes" if value else "no"

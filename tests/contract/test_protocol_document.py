@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgpack
 import pytest
+from documents.generated import states_markdown
 
 import batchfleet
 from batchfleet.broker.requests import CLOCK_TOLERANCE_MS
@@ -27,7 +28,7 @@ from batchfleet.wire.keys import (
 from batchfleet.wire.names import is_name
 from batchfleet.wire.reply import Receipt, Reply, Usage, decode_reply
 from batchfleet.wire.request import FIELDS, RESERVED, parse_request
-from batchfleet.wire.states import TERMINAL, states_markdown
+from batchfleet.wire.states import TERMINAL
 from batchfleet.wire.tensors import BYTES, DATATYPES, decode_columns
 from batchfleet.wire.work import WorkEntry, parse_work
 

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from batchfleet.ops.documents import draw
+from documents.drawing import draw
 
 DOCS = Path(__file__).parents[2] / "docs"
 

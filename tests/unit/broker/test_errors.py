@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from documents.generated import codes_markdown
 from redis._parsers.base import BaseParser
 
 from batchfleet.broker.errors import (
@@ -14,7 +15,6 @@ from batchfleet.broker.errors import (
     RefusedError,
     UnreachableError,
     UnwritableError,
-    codes_markdown,
     refused,
     translate,
 )

@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 import structlog
+from documents.generated import catalogue_markdown
 
-from batchfleet.service.events import EVENTS, Events, UnknownEventError, catalogue_markdown
+from batchfleet.service.events import EVENTS, Events, UnknownEventError
 
 CATALOGUE = Path(__file__).parents[3] / "docs" / "events.md"
 

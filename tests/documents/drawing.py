@@ -1,12 +1,9 @@
-"""Draws the generated documents: `python -m batchfleet.ops.documents [FOLDER]`, or `make docs`."""
+"""Draws the generated documents: `python -m tests.documents.drawing [FOLDER]`, or `make docs`."""
 
 import sys
 from pathlib import Path
 
-from ..broker.errors import codes_markdown
-from ..broker.rights import rights_markdown
-from ..service.events import catalogue_markdown
-from ..wire.states import states_markdown
+from .generated import catalogue_markdown, codes_markdown, rights_markdown, states_markdown
 from .sequence import THEMES, sequence_svg
 
 DOCUMENTS = {

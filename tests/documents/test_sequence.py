@@ -3,8 +3,7 @@
 import xml.etree.ElementTree as ET
 
 import pytest
-
-from batchfleet.ops.sequence import THEMES, sequence_svg
+from documents.sequence import THEMES, sequence_svg
 
 TEXT = """
 a: first, its words
