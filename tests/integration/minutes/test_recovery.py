@@ -107,7 +107,8 @@ def test_large_inputs_of_a_killed_worker_are_read_again_by_its_peer(fleet):
     )
     text = "!sleep:200 " + "x" * 100_000
     keys = fleet.keys(MODEL)
-    ids = [f"large-{at}" for at in range(8)]
+    # More than one worker has room for.
+    ids = [f"large-{at}" for at in range(20)]
     for name in ids:
         fleet.server.set(keys.blob("default", name), json.dumps({"text": [text]}), px=80_000)
     fleet.submit_all(MODEL, [{"text": None, "id": name, "inputs_at": "blob"} for name in ids])
