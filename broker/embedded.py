@@ -66,14 +66,6 @@ def _packaged_server() -> str | None:
     return str(get_binary_path())
 
 
-def free_port() -> int:
-    """A loopback port that nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def is_free(port: int) -> bool:
     """Whether a server could listen on a loopback port at the moment."""
     with socket.socket() as probe:

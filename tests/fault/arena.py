@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
-from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, free_port
+from batchfleet.broker.embedded import EmbeddedServer, ServerOptions
 from tests.support.fleet import Fleet, until
+from tests.support.ports import free_port
 from tests.support.proxy import FaultProxy
 from tests.support.server import program_of
 

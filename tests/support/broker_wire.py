@@ -11,7 +11,6 @@ from support.server import KINDS, program_of
 
 from batchfleet.broker import fleet, ingress, later, membership, requests
 from batchfleet.broker.commands import as_is, plain
-from batchfleet.broker.embedded import free_port
 from batchfleet.broker.interface import Broker, Executor
 from batchfleet.broker.requests import Accepted, AcceptItem, FinishItem
 from batchfleet.service.lifecycle import spawn
@@ -19,6 +18,8 @@ from batchfleet.wire.deployment import Limits, Stamp, VersionRecord
 from batchfleet.wire.keys import ModelKeys
 from batchfleet.wire.request import Request
 from batchfleet.wire.work import parse_work, work_fields
+
+from .ports import free_port
 
 TENANT = "default"
 BUCKETS = (16, 32, 64)

@@ -12,8 +12,9 @@ from batchfleet.consumer.device.loaded_models import (
 )
 from batchfleet.consumer.device.preparing import prepare_inputs
 from batchfleet.consumer.device.running import batch_of, run_batch
-from batchfleet.service.clock import ManualClock
 from batchfleet.wire.deployment import VersionRecord
+
+from .manual_clock import ManualClock
 
 
 def lane_of(model, clock=None, **record):

@@ -3,10 +3,11 @@
 from dataclasses import dataclass, field
 from random import Random
 
-from batchfleet.service.clock import ManualClock
 from batchfleet.service.events import Events
 from batchfleet.service.outage import Outage
 from batchfleet.service.watchdog import Pace, Watchdog
+
+from .manual_clock import ManualClock
 
 
 class Lines:

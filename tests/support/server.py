@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, find_server, free_port
+from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, find_server
+
+from .ports import free_port
 
 KINDS = ("valkey9", "redis7")
 _SCAN_COUNT = 1000

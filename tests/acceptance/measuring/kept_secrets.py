@@ -9,10 +9,10 @@ from pathlib import Path
 import orjson
 import psutil
 
-from batchfleet.broker.embedded import free_port
 from batchfleet.models.importing import import_builtin
 from batchfleet.models.store import Store
 from batchfleet.service.lifecycle import spawn
+from tests.support.ports import free_port
 
 from .promise import at_least, equals
 

@@ -260,9 +260,9 @@ def test_without_a_router_it_is_said_and_the_command_has_done_its_work(fleet, cl
 
 def test_a_router_is_seen_until_it_stops_or_is_killed(served, cli):
     first, second = served.programs[:2]
-    routers = shown(cli, "status")["routers"]
-    assert len(routers) == 2
-    assert all(MODEL in epochs for epochs in routers.values())
+    epochs_seen = shown(cli, "status")["routers"]
+    assert len(epochs_seen) == 2
+    assert all(MODEL in epochs for epochs in epochs_seen.values())
     assert first.stop() == 0
     assert len(shown(cli, "status")["routers"]) == 1, "gone at once"
     second.kill()

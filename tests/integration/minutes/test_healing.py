@@ -9,9 +9,10 @@ from contextlib import contextmanager
 import pytest
 from support.fleet import check_all_ok, draft_of, running_fleet, until
 from support.neighbours import FOREIGN_VALUE, Neighbours, keys_of_kind, put_foreign, wait_healed
+from support.ports import free_port
 from support.server import delete_namespace
 
-from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, free_port
+from batchfleet.broker.embedded import EmbeddedServer, ServerOptions
 
 MODELS = HURT, CALM, PATIENT = ("a", "b", "c")
 AGAIN_S = 5.0

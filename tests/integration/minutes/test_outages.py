@@ -13,11 +13,12 @@ from time import monotonic
 import psutil
 import pytest
 from support.fleet import PATIENCE_S, check_all_ok, draft_of, limits, running_fleet, until
+from support.ports import free_port
 from support.proxy import FaultProxy
 from support.server import ServerAddress, url_as
 
 from batchfleet.broker.commands import script
-from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, free_port
+from batchfleet.broker.embedded import EmbeddedServer, ServerOptions
 from batchfleet.consumer.worker.intake import BELL_TIMEOUT_S
 from batchfleet.wire.keys import DEFAULT_TENANT
 

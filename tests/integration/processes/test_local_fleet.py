@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import redis
+from support.manual_clock import ManualClock
 from support.stub_fleet import deploy_model
 
 from batchfleet.broker.blocking import BlockingExecutor
@@ -12,7 +13,6 @@ from batchfleet.ops import local_fleet
 from batchfleet.ops.children import ProgramError
 from batchfleet.ops.local_fleet import LocalFleet, ProcessContext
 from batchfleet.ops.starting import START_MS, deployments_in
-from batchfleet.service.clock import ManualClock
 from batchfleet.service.events import Events
 from batchfleet.service.lifecycle import StopSignal
 from batchfleet.service.settings import Settings

@@ -11,10 +11,11 @@ import pytest
 import redis
 from support.commands import PROGRAM, batchfleet
 from support.other_user import answer_to_ping, as_attacker, needs_another_user
+from support.ports import free_port
 from support.server import KINDS, private_server
 
 from batchfleet import Client
-from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, free_port
+from batchfleet.broker.embedded import EmbeddedServer, ServerOptions
 from batchfleet.models.importing import import_builtin
 from batchfleet.models.store import Store
 from batchfleet.service.lifecycle import spawn

@@ -11,11 +11,12 @@ import pytest
 import redis
 from click.testing import CliRunner
 from support.fleet import Fleet, draft_of, until
+from support.ports import free_port
 from support.rights import rights_in
 from support.server import KINDS, program_or_skip, url_as
 
 from batchfleet.broker.blocking import BlockingExecutor
-from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, free_port
+from batchfleet.broker.embedded import EmbeddedServer, ServerOptions
 from batchfleet.broker.errors import DeniedError
 from batchfleet.broker.rights import OPERATOR, ROUTER, WORKER, missing_rights, require_rights
 from batchfleet.ops.cli import main

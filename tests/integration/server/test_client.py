@@ -7,12 +7,13 @@ import math
 
 import numpy as np
 import pytest
+from support.ports import free_port
 from support.server import url_as
 from support.stub_fleet import StubFleet, deploy_model, reached
 
 from batchfleet.broker import requests
 from batchfleet.broker.blocking import BlockingExecutor
-from batchfleet.broker.embedded import EmbeddedServer, ServerOptions, free_port
+from batchfleet.broker.embedded import EmbeddedServer, ServerOptions
 from batchfleet.broker.errors import DeniedError, UnreachableError
 from batchfleet.producer.async_client import AsyncClient
 from batchfleet.producer.errors import ClientClosedError, WaitTimeoutError

@@ -11,12 +11,12 @@ import pytest
 import redis
 from support.broker_wire import cluster_node
 from support.fleet import until
+from support.ports import free_port
 from support.server import KINDS, private_server, url_as
 
 from batchfleet.broker import ingress, membership, requests
 from batchfleet.broker.blocking import BlockingExecutor
 from batchfleet.broker.commands import as_is, plain
-from batchfleet.broker.embedded import free_port
 from batchfleet.broker.errors import CODES, DeniedError, MovedError, RefusedError
 from batchfleet.wire.deployment import Stamp
 from batchfleet.wire.errors import Remedy

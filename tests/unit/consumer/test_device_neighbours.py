@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from support.device_lane import lane_of, prepared, run_together
+from support.manual_clock import ManualClock
 
 from batchfleet.consumer.device.answering import encode_answer
 from batchfleet.consumer.device.golden import check_golden
@@ -15,7 +16,6 @@ from batchfleet.consumer.device.warming import warm_up
 from batchfleet.consumer.link.protocol import Item
 from batchfleet.models.manifest import Golden
 from batchfleet.models.model import Model, Prepared, Row
-from batchfleet.service.clock import ManualClock
 from batchfleet.wire.codec import JSON, MSGPACK, decode_body, encode_body
 from batchfleet.wire.deployment import Limits
 from batchfleet.wire.errors import ErrorKind, RequestError

@@ -2,12 +2,12 @@
 
 import pytest
 from support.device_lane import lane_of, open_request
+from support.manual_clock import ManualClock
 
 from batchfleet.consumer.device.host import DeviceChoice, read_device
 from batchfleet.consumer.device.loaded_models import REQUESTS_MAX, RequestBook
 from batchfleet.consumer.device.warming import WARM_UP_MS, plan_points, warm_up
 from batchfleet.models.model import Model, Row
-from batchfleet.service.clock import ManualClock
 from batchfleet.wire.deployment import Limits
 from batchfleet.wire.errors import ErrorKind, ProtocolError, RequestError, SettingsError
 

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 from support.device_process import running_device, texts
+from support.manual_clock import ManualClock
 
 from batchfleet.consumer.device.kind_logger import KindLogger, place_of
 from batchfleet.consumer.link.protocol import Stop
-from batchfleet.service.clock import ManualClock
 
 REQUESTS = 500
 LOG_BYTES = 20_000

@@ -6,9 +6,10 @@ import sys
 
 import pytest
 from support.fleet import until
+from support.manual_clock import ManualClock
 
 from batchfleet.ops.children import Child, Program, ProgramError, environment_of
-from batchfleet.service.clock import ManualClock, SystemClock
+from batchfleet.service.clock import SystemClock
 from batchfleet.service.settings import Settings
 from batchfleet.service.settings_sources import load_settings, located
 

@@ -2,6 +2,7 @@
 
 import pytest
 from support.broker_wire import RECORD, TENANT, TTL_MS, wired
+from support.manual_clock import ManualClock
 
 from batchfleet.broker import fleet, membership
 from batchfleet.ops import deployment
@@ -14,7 +15,6 @@ from batchfleet.ops.following import (
     read_following,
 )
 from batchfleet.router.presence import Presence
-from batchfleet.service.clock import ManualClock
 from batchfleet.testing.twin.executors import MemoryBroker
 from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.announcements import WorkerAnnouncement

@@ -1,9 +1,9 @@
 """What `deploy` makes of what the workers say."""
 
 import pytest
+from support.manual_clock import ManualClock
 
 from batchfleet.ops.verdict import AllRefuseError, Verdict, await_verdict
-from batchfleet.service.clock import ManualClock
 
 WAIT_MS = 5000
 NOBODY = Verdict()

@@ -2,13 +2,13 @@
 
 import pytest
 from support.broker_wire import TENANT, wired
+from support.manual_clock import ManualClock
 
 from batchfleet.broker import fleet, ingress, listing
 from batchfleet.broker.errors import OverlongAnswerError
 from batchfleet.broker.requests import HEAD_FIELD_BYTES_MAX, HEAD_FIELDS_MAX
 from batchfleet.router.admitter import Admitter
 from batchfleet.router.pump import Pump
-from batchfleet.service.clock import ManualClock
 from batchfleet.testing.twin.executors import MemoryBroker
 from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.limits import ENTRY_BYTES_MAX

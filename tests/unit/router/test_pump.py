@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 from support.broker_wire import INPUTS, RECORD, TENANT, wired
 from support.loops import Lines
+from support.manual_clock import ManualClock
 
 from batchfleet.broker import fleet, ingress
 from batchfleet.router.admission import Situation
@@ -12,7 +13,6 @@ from batchfleet.router.admitter import Admitter
 from batchfleet.router.pump import Pump
 from batchfleet.router.shared import SharedState
 from batchfleet.router.view import read_model
-from batchfleet.service.clock import ManualClock
 from batchfleet.service.events import Events
 from batchfleet.service.fault_points import FaultPoints
 from batchfleet.testing.twin.executors import MemoryBroker

@@ -1,8 +1,9 @@
 from pathlib import Path
 
 import pytest
+from support.manual_clock import ManualClock
 
-from batchfleet.service.clock import ManualClock, SystemClock
+from batchfleet.service.clock import SystemClock
 
 
 def test_system_clock_moves_forward_in_milliseconds():

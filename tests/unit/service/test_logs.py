@@ -6,8 +6,8 @@ import warnings
 
 import pytest
 import structlog
+from support.manual_clock import ManualClock
 
-from batchfleet.service.clock import ManualClock
 from batchfleet.service.logs import (
     OTHER_KINDS,
     DescriptorLog,

@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from support.broker_wire import ANSWER, EXPIRED, REFUSAL, TENANT, TTL_MS, wired
 from support.fleet import until
+from support.manual_clock import ManualClock
 
 from batchfleet.broker import fleet, ingress, membership, requests
 from batchfleet.broker.commands import as_is, plain
 from batchfleet.broker.requests import Accepted, Finished
-from batchfleet.service.clock import ManualClock
 from batchfleet.testing.twin.executors import MemoryBroker, MemoryExecutor
 from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire import limits
