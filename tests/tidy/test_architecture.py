@@ -1,4 +1,4 @@
-"""`docs/architecture.md` names files and functions that exist."""
+"""`docs/architecture.md` and `docs/extending.md` name files and functions that exist."""
 
 import ast
 import re
@@ -34,3 +34,10 @@ def test_a_place_is_where_the_page_says(path, name):
 
 def test_the_table_is_read():
     assert len(PLACES) > 20
+
+
+def test_the_steps_of_an_addition_name_files_that_exist():
+    text = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    paths = set(re.findall(r"\b[a-z][a-z_]*/[\w./-]*", text))
+    assert len(paths) > 40
+    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []

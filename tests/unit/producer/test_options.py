@@ -1,11 +1,12 @@
 import secrets
+from dataclasses import fields
 
 import numpy as np
 import pytest
 
-from batchfleet.producer.options import NO_OPTIONS, Options, RequestIds, patience_s
+from batchfleet.producer.options import NO_OPTIONS, OptionFields, Options, RequestIds, patience_s
 from batchfleet.wire.errors import CallerError
-from batchfleet.wire.request import parse_request
+from batchfleet.wire.request import FIELDS, parse_request
 
 
 def sent(options, rows=1):
@@ -43,6 +44,12 @@ def test_everything_said_is_sent():
     assert (request.content_type, request.accept) == ("application/msgpack", "application/json")
     assert request.traceparent is not None
     assert request.warnings == ()
+
+
+def test_a_client_takes_every_option_that_a_command_offers():
+    offered = {field.name for field in FIELDS.values() if field.meaning}
+    taken = {field.name for field in fields(Options)}
+    assert offered <= taken == OptionFields.__annotations__.keys()
 
 
 def test_unknown_option_is_a_type_error():
