@@ -234,6 +234,7 @@ def test_only_missing_and_damaged_files_are_fetched(memory, weights, tmp_path):
     files.rm_file(f"/{root}/m/2/old")
     second = memory.fetch("m", "2")
     assert (second / "old").samefile(first)
+    (second / "new").chmod(0o600)  # copies in the cache are read-only
     (second / "new").write_bytes(b"damaged")
     assert (memory.fetch("m", "2") / "new").read_bytes() == b"other"
 
