@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..broker.errors import NoGroupError
 from ..broker.interface import blocking_timeout_s
-from ..service.lifecycle import MakeThread, StopSignal, Thread
+from ..service.lifecycle import MakeThread, StopSignal, Thread, run_steps
 from ..service.watchdog import PROMPT, Pace
 from ..wire.errors import ServerError
 from ..wire.keys import ModelKeys
@@ -61,12 +61,7 @@ class PumpThread:
         Raises:
             DeniedError: the server does not let us in.
         """
-        try:
-            while (pause_s := self.step()) is not None:
-                if pause_s:
-                    self._stop.wait(pause_s)
-        finally:
-            self.close()
+        run_steps(self, self._stop.wait)
 
     def step(self) -> float | None:
         """Claim if that is due, then wait for entries and handle them; see `Stepped`."""

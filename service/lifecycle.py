@@ -167,6 +167,16 @@ class Stepped(Protocol):
         """Step until it is over, pausing in between; then close."""
 
 
+def run_steps(stepped: Stepped, wait: Callable[[float], object]) -> None:
+    """The usual `Stepped.run`; `wait` pauses for some seconds, or less where all ends."""
+    try:
+        while (pause_s := stepped.step()) is not None:
+            if pause_s:
+                wait(pause_s)
+    finally:
+        stepped.close()
+
+
 class Thread(Protocol):
     """What an owner needs of a thread that it made."""
 

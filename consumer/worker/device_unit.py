@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from ...service.back_off import HEALTHY_MS, BackOff, Restarts
+from ...service.lifecycle import run_steps
 from ...wire.deployment import VersionRecord
 from ...wire.errors import ErrorBody, ErrorKind, ProtocolError
 from ..batching.core import Core
@@ -122,12 +123,7 @@ class DeviceUnit:
 
     def run(self) -> None:
         """Keep a device process and serve it, until nobody needs this unit any more."""
-        try:
-            while (pause_s := self.step()) is not None:
-                if pause_s:
-                    self._worker.stopping.wait(pause_s)
-        finally:
-            self.close()
+        run_steps(self, self._worker.stopping.wait)
 
     def step(self) -> float | None:
         """Start a device process, or receive from it once; see `Stepped`."""

@@ -15,6 +15,7 @@ from ...broker.commands import Command
 from ...broker.errors import FencedError, NoGroupError, StaleRecordError, UnusableKeyError
 from ...broker.interface import Executor
 from ...broker.requests import Entry
+from ...service.lifecycle import run_steps
 from ...service.watchdog import Loop
 from ...wire.deployment import VersionRecord
 from ...wire.errors import ServerError
@@ -56,12 +57,7 @@ class Intake:
 
     def run(self) -> None:
         """Take until the worker stops taking or the model is not wanted any more."""
-        try:
-            while (pause_s := self.step()) is not None:
-                if pause_s:
-                    self._worker.stopping.wait(pause_s)
-        finally:
-            self.close()
+        run_steps(self, self._worker.stopping.wait)
 
     def step(self) -> float | None:
         """Wait for a bell and take once; see `Stepped`.

@@ -4,6 +4,7 @@ import os
 from dataclasses import replace
 
 import pytest
+from support.other_user import needs_another_user
 from support.traps import Trap, forge_built
 
 from batchfleet.consumer.worker.interpreters import Interpreters
@@ -14,7 +15,6 @@ from batchfleet.wire.deployment import Signature, TensorSpec
 
 STRANGER = 65432
 LOCKED = "env:" + "5" * 64
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
 
 class Place:
@@ -166,7 +166,7 @@ def test_a_cache_that_is_a_link_to_such_a_folder_is_none_either(place):
     assert not trap.was_sprung
 
 
-@needs_root
+@needs_another_user
 @pytest.mark.parametrize("what", ["", "environments", "environments/*", "environments/*/bin/*"])
 def test_nor_is_what_belongs_to_another_user(place, what):
     """X1, X11, T18 (cache): the cache of somebody else, or one file of his in it."""

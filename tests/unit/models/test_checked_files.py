@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from support.other_user import needs_another_user
 
 from batchfleet.models.cache import FileCache, own_cache
 from batchfleet.models.code import ModelCode
@@ -16,7 +17,6 @@ from batchfleet.wire.errors import StoreError
 STRANGER = 65432
 WEIGHTS = b"weights" * 1000
 MORE = b"more of them"
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_files_that_others_may_write_are_copied_while_they_are_checked(place, tm
         other.fetch("m", "1")
 
 
-@needs_root
+@needs_another_user
 def test_a_hard_link_to_the_file_of_somebody_else_is_copied(place, tmp_path):
     """X14, T3 (hard link): its owner may change it at any time."""
     store, folder = place
@@ -171,7 +171,7 @@ def test_a_copy_that_others_may_write_is_made_anew(place, tmp_path):
     assert copy.stat().st_mode & 0o022 == 0
 
 
-@needs_root
+@needs_another_user
 @pytest.mark.parametrize("way", ["folder", "link"])
 def test_the_cache_of_somebody_else_is_not_used(tmp_path, way):
     """X11, T18: by its own folder, or by a link to it."""
