@@ -20,6 +20,8 @@ HOOKS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "predict": ("rows", "context"),
         "postprocess": ("row",),
         "example": ("length",),
+        "engines": (),
+        "use_engine": ("name",),
     }
 )
 

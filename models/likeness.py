@@ -78,4 +78,5 @@ def _cosines(rows: Array, expected: Array) -> Array:
     cosines: Array = equal.astype(np.float64)
     lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(expected, axis=1)
     products = np.einsum("ij,ij->i", rows, expected)
-    return np.divide(products, lengths, out=cosines, where=(lengths > 0) & ~equal)
+    np.divide(products, lengths, out=cosines, where=(lengths > 0) & ~equal)
+    return cosines

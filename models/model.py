@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import structlog
 
 from ..wire.deployment import Limits, Signature
+from .engines import Engine
 
 
 class Row(dict[str, Any]):
@@ -142,6 +143,20 @@ class Model:
 
     def load(self, context: LoadContext) -> None:
         """Load weights. Called once, first. Raise an exception to refuse the version."""
+
+    def engines(self) -> Sequence[Engine]:
+        """The ways in which this machine can run `predict`, the plain one first.
+
+        Called once, after `load`, which leaves the plain one in use. Answers of the others are
+        compared with those of the plain one on the golden examples and on examples of `example`,
+        and the fastest that serves the version's precision is used. None: there is nothing to
+        choose.
+        """
+        return ()
+
+    def use_engine(self, name: str) -> None:
+        """Run `predict` with this engine from now on. Called between two batches, never in one."""
+        raise TypeError(f"{type(self).__name__} does not define use_engine")
 
     def preprocess(self, row: Row) -> Any:
         """Turn one row into arrays.

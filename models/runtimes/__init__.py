@@ -29,7 +29,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
         "echo": Runtime("echo", "Echo", ("faults",)),
         "noop": Runtime("noop", "Noop"),
         "device_stub": Runtime("device_stub", "DeviceStub", ("echo", "faults")),
-        "torch_encoder": Runtime("torch_encoder", "TorchEncoder", ("bert",)),
+        "torch_encoder": Runtime("torch_encoder", "TorchEncoder", ("bert", "packing")),
     }
 )
 

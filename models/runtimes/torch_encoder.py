@@ -1,6 +1,8 @@
-"""Text → one vector, with a BERT-type encoder in plain torch."""
+"""Text → one vector, with a BERT-type encoder in torch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -11,13 +13,32 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from ...wire.errors import StoreError
+from ..engines import BF16, EXACT, Engine
 from ..lengths import tokens_to_cut
 from ..model import LoadContext, Model, PredictContext, Prepared, Row
-from .bert import BertConfig, BertEncoder
+from .bert import Arithmetic, BertConfig, BertEncoder
+from .packing import can_pack
 
 _POOLINGS = ("mean", "cls")
 _PAD_SIDES = ("left", "right")
 _DTYPES = ("fp32", "fp16")
+
+
+@dataclass(frozen=True, slots=True)
+class _EngineRow:
+    precision: str
+    dtype: torch.dtype
+    packed: bool = False
+
+
+_ENGINES = MappingProxyType(
+    {
+        "plain": _EngineRow(EXACT, torch.float32),
+        "packed": _EngineRow(EXACT, torch.float32, packed=True),
+        "bf16": _EngineRow(BF16, torch.bfloat16),
+        "bf16_packed": _EngineRow(BF16, torch.bfloat16, packed=True),
+    }
+)
 # Up to the first, all of a text is counted. A word of over 100 characters is one unknown token, so
 # that what lies behind the last counts for nothing but blanks.
 _CHARACTERS_OF_A_TOKEN = (32, 128)
@@ -34,7 +55,9 @@ class TorchEncoder(Model):
         pooling: `mean` over the real tokens (default), or `cls`, the first of them.
         normalize: scale each vector to length 1 (default true).
         pad_side: `right` (default) or `left`; makes no difference to the answers.
-        dtype: `fp32` (default) or `fp16`, which counts on CUDA only.
+        dtype: `fp32` (default) or `fp16`, which counts on CUDA only and leaves no engine to choose.
+
+    Engines: `plain` and, on a CPU, `packed` (see `packing.py`), both exact; the same in bf16.
     """
 
     stack = True
@@ -51,18 +74,40 @@ class TorchEncoder(Model):
         self._normalize = bool(parameters.get("normalize", True))
         self.pad_side = _choice(parameters, "pad_side", ("right", *_PAD_SIDES))
         self._device = context.device
-        half = _choice(parameters, "dtype", _DTYPES) == "fp16" and context.device.startswith("cuda")
-        self._encoder = BertEncoder(
-            BertConfig.from_file(context.path("config.json")),
-            load_file(context.path("model.safetensors")),
-            context.device,
-            torch.float16 if half else torch.float32,
-        )
+        half = _choice(parameters, "dtype", _DTYPES) == "fp16"
+        self._is_half = half and context.device.startswith("cuda")
+        self._context = context
+        self._encoder = self._open_encoder(torch.float16 if self._is_half else torch.float32)
         positions = self._encoder.config.positions
         self._longest = min(context.limits.max_length or positions, positions)
         self._starts = [each * self._longest for each in _CHARACTERS_OF_A_TOKEN]
         self._tokenizer = _open_tokenizer(context, self._encoder.vocabulary_size)
         self.pad_value = self._tokenizer.token_to_id("[PAD]") or 0
+
+    def engines(self) -> Sequence[Engine]:
+        """Those that this machine offers."""
+        if self._is_half:
+            return ()
+        is_cpu = self._device == "cpu"
+        return [
+            Engine(name, row.precision)
+            for name, row in _ENGINES.items()
+            if not row.packed or (is_cpu and can_pack(row.dtype))
+        ]
+
+    def use_engine(self, name: str) -> None:
+        """Read the weights again, as this engine wants them; one at a time is in memory."""
+        del self._encoder
+        row = _ENGINES[name]
+        self._encoder = self._open_encoder(row.dtype, packed=row.packed)
+
+    def _open_encoder(self, dtype: torch.dtype, *, packed: bool = False) -> BertEncoder:
+        context = self._context
+        return BertEncoder(
+            BertConfig.from_file(context.path("config.json")),
+            load_file(context.path("model.safetensors")),
+            Arithmetic(device=context.device, dtype=dtype, packed=packed),
+        )
 
     def preprocess(self, row: Row) -> Prepared:
         """Token ids of one text, cut or refused by the policy in force.

@@ -8,6 +8,8 @@ from support.cpu_time import cpu_time
 from tokenizers import Tokenizer
 from torch.nn.functional import gelu
 
+from batchfleet.models.engines import BF16, EXACT, Engine, is_alike
+from batchfleet.models.likeness import likeness_of
 from batchfleet.models.model import LoadContext, Row
 from batchfleet.models.runtimes.torch_encoder import TorchEncoder
 from batchfleet.models.stacking import stack_rows
@@ -261,3 +263,36 @@ def test_the_start_of_a_long_text_has_the_tokens_that_it_has_in_the_whole(encode
     prepared = encoder.preprocess(Row({"text": text}, truncate="end"))
     assert prepared.value["ids"].tolist() == tokenizer.encode(text).ids
     assert prepared.length == 256
+
+
+@pytest.fixture(scope="module")
+def switched(make_encoder):
+    return make_encoder()
+
+
+def test_the_plain_engine_comes_first_and_is_in_use(switched):
+    engines = switched.engines()
+    assert engines[0] == Engine("plain", EXACT)
+    assert len({engine.name for engine in engines}) == len(engines)
+    assert BF16 in {engine.precision for engine in engines}
+
+
+@pytest.mark.parametrize("name", ["plain", "packed", "bf16", "bf16_packed"])
+def test_each_engine_answers_within_the_bounds_of_its_precision(encoder, switched, embed, name):
+    """In a batch, padded and alone."""
+    engine = next((one for one in switched.engines() if one.name == name), None)
+    if engine is None:
+        pytest.skip("this machine does not offer it")
+    expected = {"embedding": embed(encoder, TEXTS)}
+    switched.use_engine(name)
+    together = {"embedding": embed(switched, TEXTS)}
+    alone = {"embedding": np.concatenate([embed(switched, [text]) for text in TEXTS])}
+    assert is_alike(likeness_of(together, expected), engine.precision)
+    assert is_alike(likeness_of(alone, expected), engine.precision)
+
+
+def test_an_engine_can_be_left_again(encoder, switched, embed):
+    switched.use_engine("bf16")
+    assert not np.array_equal(embed(switched, TEXTS), embed(encoder, TEXTS))
+    switched.use_engine("plain")
+    assert np.array_equal(embed(switched, TEXTS), embed(encoder, TEXTS))
