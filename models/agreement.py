@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from ..wire.deployment import VersionRecord
 from ..wire.names import shown
-from .manifest import Manifest
+from .manifest import AUTO, Manifest
 
-AS_IN_MANIFEST = ("lineage", "runtime", "environment", "device", "signature")
+AS_IN_MANIFEST = ("lineage", "runtime", "environment", "device", "signature", "precision")
 
 
 def disagreement(record: VersionRecord, manifest: Manifest) -> str:
@@ -33,7 +33,7 @@ def disagreement(record: VersionRecord, manifest: Manifest) -> str:
 def _differing(record: VersionRecord, manifest: Manifest) -> Iterator[str]:
     for name in AS_IN_MANIFEST:
         published, deployed = getattr(manifest, name), getattr(record, name)
-        if published == deployed:
+        if published == deployed or (name == "precision" and published == AUTO):
             continue
         if isinstance(published, str):
             yield f"{name} {shown(published)}, deployed {shown(deployed)}"

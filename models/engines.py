@@ -9,19 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, fsum, log
 
+from ..wire.deployment import BF16, EXACT, FP32
 from ..wire.errors import StoreError
 from ..wire.names import shown
 from .likeness import Likeness
+from .manifest import JUDGED
 
-EXACT, FP32, BF16, AUTO = "exact", "fp32", "bf16", "auto"
-PRECISIONS = (EXACT, FP32, BF16)
-# What a manifest may say: `auto` is settled when the version is deployed.
-WISHES = (EXACT, AUTO, FP32, BF16)
 # Answers of an exact engine are as near to those of the plain one as its own are to themselves in
 # another batch.
 TOLERANCE = 1e-5
-# The least likeness of judged answers where an example says none: the cosine of vectors.
-JUDGED = 0.999
 # Below it, a faster engine is not worth an answer that differs in the last digit.
 GAIN_MIN = 1.10
 # The engines that may serve a version of each precision.

@@ -14,6 +14,8 @@ import orjson
 
 from ..wire.codec import plain_json, strict_shallow_json
 from ..wire.deployment import (
+    EXACT,
+    PRECISIONS,
     Limits,
     Signature,
     TensorSpec,
@@ -33,6 +35,9 @@ from .files import FILES_MAX, FileEntry, is_file_name, is_sha256
 MANIFEST_BYTES_MAX = 1_000_000
 GOLDEN_MAX = 64
 DEVICES = ("any", "cpu", "cuda")
+AUTO = "auto"
+# The least likeness of judged answers: the cosine of vectors.
+JUDGED = 0.999
 LINEAGE_CHARACTERS = 16
 
 
@@ -43,12 +48,14 @@ class Golden:
     Attributes:
         inputs: one request's inputs in wire form (JSON).
         outputs: the outputs in wire form, or `sha256:` and a hex digest of their JSON.
-        tolerance: largest absolute difference of any number.
+        tolerance: largest absolute difference of any number, where the version serves `exact`.
+        judged: smallest likeness (`models/likeness.py`; for vectors the cosine) elsewhere.
     """
 
     inputs: Any
     outputs: Any
     tolerance: float = 0.0
+    judged: float = JUDGED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +74,7 @@ class Manifest:
         bytes_per_token: from which a router estimates a row's length; 0 = no length rule.
         parameters: plain JSON for the runtime.
         device: `any`, `cpu` or `cuda`.
+        precision: one of `PRECISIONS`, or `auto`: deploying settles which.
         golden: examples with their outputs; may be empty.
         code_sha256: digest of the runtime's source. Filled in by `Store.publish`.
     """
@@ -82,6 +90,7 @@ class Manifest:
     bytes_per_token: float = 0.0
     parameters: Mapping[str, Any] = field(default_factory=dict)
     device: str = "any"
+    precision: str = EXACT
     golden: tuple[Golden, ...] = ()
     code_sha256: str = ""
 
@@ -105,13 +114,14 @@ class Manifest:
         return hashlib.sha256(canonical).hexdigest()[:LINEAGE_CHARACTERS]
 
     def record(self) -> VersionRecord:
-        """What goes into the deploy hash."""
+        """What goes into the deploy hash; `auto` is exact until deploying has settled it."""
         return VersionRecord(
             version=self.version,
             runtime=self.runtime,
             environment=self.environment,
             device=self.device,
             lineage=self.lineage,
+            precision=EXACT if self.precision == AUTO else self.precision,
             bytes_per_token=self.bytes_per_token,
             signature=self.signature,
             limits=self.limits,
@@ -134,6 +144,7 @@ class Manifest:
             **code,
             "environment": self.environment,
             "device": self.device,
+            "precision": self.precision,
             "code_sha256": self.code_sha256,
             "bytes_per_token": self.bytes_per_token,
             "signature": self.signature.to_wire(),
@@ -190,7 +201,12 @@ def _entry_to_wire(entry: FileEntry) -> dict[str, Any]:
 
 
 def _golden_to_wire(example: Golden) -> dict[str, Any]:
-    return {"inputs": example.inputs, "outputs": example.outputs, "tolerance": example.tolerance}
+    return {
+        "inputs": example.inputs,
+        "outputs": example.outputs,
+        "tolerance": example.tolerance,
+        "judged": example.judged,
+    }
 
 
 def _raise_all(faults: list[str]) -> None:
@@ -220,12 +236,16 @@ def _read_within(limits: Range) -> Callable[[Any], Any]:
 
 
 _read_tolerance = _read_within(Range(0, float_info.max, whole=False))
+_read_judged = _read_within(Range(0, 1, whole=False))
 
 
-def _read_device(value: Any) -> str:
-    if value not in DEVICES:
-        raise ValueError(f"{shown(str(value))} is not one of {', '.join(DEVICES)}")
-    return str(value)
+def _read_one_of(*allowed: str) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if value not in allowed:
+            raise ValueError(f"{shown(str(value))} is not one of {', '.join(allowed)}")
+        return str(value)
+
+    return read
 
 
 def _read_object(value: Any) -> dict[str, Any]:
@@ -324,16 +344,21 @@ def _limit_faults(name: str, value: Any) -> list[str]:
     return []
 
 
+_GOLDEN_KEYS = {"inputs", "outputs", "tolerance"}
+
+
 def _read_golden(value: Any) -> tuple[Golden, ...]:
     examples = _read_list(value, GOLDEN_MAX)
     for at, example in enumerate(examples):
-        if not isinstance(example, dict) or set(example) != {"inputs", "outputs", "tolerance"}:
-            raise ValueError(f"example {at} must have exactly inputs, outputs and tolerance")
+        if not isinstance(example, dict) or set(example) - {"judged"} != _GOLDEN_KEYS:
+            keys = "exactly inputs, outputs and tolerance, and may have judged"
+            raise ValueError(f"example {at} must have {keys}")
     return tuple(
         Golden(
             inputs=example["inputs"],
             outputs=example["outputs"],
             tolerance=_read_tolerance(example["tolerance"]),
+            judged=_read_judged(example.get("judged", JUDGED)),
         )
         for example in examples
     )
@@ -346,7 +371,8 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "runtime": _read_name,
     "code": read_code,
     "environment": _read_environment,
-    "device": _read_device,
+    "device": _read_one_of(*DEVICES),
+    "precision": _read_one_of(*PRECISIONS, AUTO),
     "code_sha256": _read_sha256,
     "bytes_per_token": _read_within(BYTES_PER_TOKEN),
     "signature": read_signature,

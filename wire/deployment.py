@@ -23,6 +23,9 @@ from .references import is_prefix
 
 TRUNCATE_POLICIES = ("end", "refuse")
 INTAKES = ("open", "hold", "refuse")
+# How near answers are to those of plain 32-bit arithmetic; which of them is fixed by deploying.
+EXACT, FP32, BF16 = "exact", "fp32", "bf16"
+PRECISIONS = (EXACT, FP32, BF16)
 _NO_LENGTH_BUCKETS = (0,)
 
 
@@ -264,8 +267,9 @@ class VersionRecord:
     """What the fleet knows of one version without opening its folder.
 
     `bytes_per_token` is the published ratio from which a router estimates a length; 0 means that
-    the model has no length rule and all its requests share the one bucket 0. `draining` are edges
-    of buckets that went out of service. `deployed` is new with every deploy of this very version.
+    the model has no length rule and all its requests share the one bucket 0. `precision` is one of
+    `PRECISIONS`: an index must not mix answers of several. `draining` are edges of buckets that
+    went out of service. `deployed` is new with every deploy of this very version.
     """
 
     version: str
@@ -273,6 +277,7 @@ class VersionRecord:
     environment: str = ""
     device: str = "any"
     lineage: str = ""
+    precision: str = EXACT
     deployed: str = ""
     bytes_per_token: float = 0.0
     signature: Signature = field(default_factory=Signature)
@@ -293,6 +298,7 @@ class VersionRecord:
                 "environment": self.environment,
                 "device": self.device,
                 "lineage": self.lineage,
+                "precision": self.precision,
                 "deployed": self.deployed,
                 "bytes_per_token": self.bytes_per_token,
                 "signature": self.signature.to_wire(),
@@ -317,6 +323,7 @@ class VersionRecord:
             environment=text_in(wire, "environment", ""),
             device=text_in(wire, "device", "any"),
             lineage=text_in(wire, "lineage", ""),
+            precision=_precision(text_in(wire, "precision", EXACT)),
             deployed=text_in(wire, "deployed", ""),
             bytes_per_token=ratio(wire.get("bytes_per_token", 0.0)),
             signature=Signature.from_wire(wire.get("signature", {})),
@@ -334,6 +341,12 @@ class VersionRecord:
         """The first bucket edge that `length` fits under, else the last one."""
         edges = self.limits.buckets
         return next((edge for edge in edges if length <= edge), edges[-1])
+
+
+def _precision(text: str) -> str:
+    if text not in PRECISIONS:
+        raise SettingsError(f"precision is {shown(text)}; use {', '.join(PRECISIONS)}")
+    return text
 
 
 def _known_limits(values: Mapping[str, Any]) -> dict[str, Any]:

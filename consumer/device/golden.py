@@ -2,15 +2,15 @@
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
 import orjson
 
+from ...models.likeness import likeness_of
 from ...models.manifest import Golden
 from ...wire.codec import JSON, decode_body
+from ...wire.deployment import EXACT
 from ...wire.errors import StoreError
-from ...wire.tensors import Column, decode_columns
+from ...wire.tensors import decode_columns
 from ..link.protocol import Item
 from .answering import encode_answer
 from .loaded_models import LoadedModel, take_all
@@ -24,11 +24,11 @@ def check_golden(loaded: LoadedModel, examples: Sequence[Golden]) -> None:
     """Run the examples as requests and compare their answers.
 
     Raises:
-        StoreError: an answer differs by more than its tolerance; the text says where and how far.
+        StoreError: an answer is not as near as the version's precision asks; the text says where.
         RequestError: the model fails on an example.
     """
     for at, example in enumerate(examples):
-        difference = _difference(example, _answer(loaded, example))
+        difference = _difference(example, _answer(loaded, example), loaded.record.precision)
         if difference:
             raise StoreError(f"golden example {at} is not reproduced: {difference}")
 
@@ -42,8 +42,11 @@ def _answer(loaded: LoadedModel, example: Golden) -> bytes:
     return encode_answer(loaded, request)
 
 
-def _difference(example: Golden, answer: bytes) -> str:
-    """What is wrong with an answer; empty where it is right."""
+def _difference(example: Golden, answer: bytes, precision: str) -> str:
+    """What is wrong with an answer; empty where it is right.
+
+    An example that is given by its digest has to be reproduced to the last bit.
+    """
     if isinstance(example.outputs, str):
         digest = _DIGEST + hashlib.sha256(answer).hexdigest()
         return "" if digest == example.outputs else f"its digest is {digest}"
@@ -52,15 +55,9 @@ def _difference(example: Golden, answer: bytes) -> str:
     if columns.keys() != expected.keys():
         return f"outputs are {sorted(columns)}, not {sorted(expected)}"
     for name, column in columns.items():
-        if not _is_near(column, expected[name], example.tolerance):
+        likeness = likeness_of({name: column}, {name: expected[name]})
+        if precision == EXACT and likeness.difference > example.tolerance:
             return f"output {name!r} differs by more than {example.tolerance:g}"
+        if precision != EXACT and likeness.cosine < example.judged:
+            return f"output {name!r} is less like than {example.judged:g}: {likeness}"
     return ""
-
-
-def _is_near(column: Column, expected: Column, tolerance: float) -> bool:
-    if isinstance(column, list) or isinstance(expected, list):
-        return isinstance(column, list) and column == expected
-    if column.shape != expected.shape:
-        return False
-    distance: Any = np.abs(column.astype(np.float64) - expected.astype(np.float64))
-    return bool(distance.max(initial=0.0) <= tolerance)

@@ -12,8 +12,9 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from ...wire.deployment import BF16, EXACT
 from ...wire.errors import StoreError
-from ..engines import BF16, EXACT, Engine
+from ..engines import Engine
 from ..lengths import tokens_to_cut
 from ..model import LoadContext, Model, PredictContext, Prepared, Row
 from .bert import Arithmetic, BertConfig, BertEncoder

@@ -3,10 +3,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchfleet.models.engines import (
-    BF16,
-    EXACT,
-    FP32,
-    PRECISIONS,
     Engine,
     Measured,
     choose_engine,
@@ -15,6 +11,7 @@ from batchfleet.models.engines import (
     settle_precision,
 )
 from batchfleet.models.likeness import Likeness
+from batchfleet.wire.deployment import BF16, EXACT, FP32, PRECISIONS
 from batchfleet.wire.errors import StoreError
 
 PLAIN = Engine("plain", EXACT)

@@ -3,9 +3,16 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from batchfleet.models.agreement import disagreement
 from batchfleet.models.files import FileEntry
 from batchfleet.models.manifest import MANIFEST_BYTES_MAX, Golden, Manifest
-from batchfleet.wire.deployment import Deployment, Limits, Signature, TensorSpec
+from batchfleet.wire.deployment import (
+    Deployment,
+    Limits,
+    Signature,
+    TensorSpec,
+    VersionRecord,
+)
 from batchfleet.wire.errors import StoreError
 
 FULL = Manifest(
@@ -22,7 +29,8 @@ FULL = Manifest(
     bytes_per_token=4.5,
     parameters={"a": [1, {"b": None}]},
     device="cuda",
-    golden=(Golden(inputs={"text": ["x"]}, outputs="sha256:00", tolerance=0.5),),
+    precision="auto",
+    golden=(Golden(inputs={"text": ["x"]}, outputs="sha256:00", tolerance=0.5, judged=0.99),),
     code_sha256="1" * 64,
 )
 
@@ -43,6 +51,7 @@ def test_every_fault_is_named_at_once():
         "version": "../1",
         "colour": "red",
         "device": "tpu",
+        "precision": "fp8",
         "bytes_per_token": -1,
         "limits": {"max_batch_size": 0, "speed": 1},
         "signature": {"inputs": [{"name": "x", "datatype": "FP33", "shpe": []}]},
@@ -57,10 +66,38 @@ def test_every_fault_is_named_at_once():
         Manifest.from_json(orjson.dumps(wire))
     for part in (
         "unknown key 'colour'", "runtime is missing", "version: '../1'", "device: 'tpu'",
+        "precision: 'fp8' is not one of exact, fp32, bf16, auto",
         "bytes_per_token", "max_batch_size", "speed", "FP33", "'shpe'", "'../x'",
         "64 hex characters", "golden: example 0", "parameters", "code_sha256", "environment",
     ):  # fmt: skip
         assert part in str(caught.value)
+
+
+def test_a_manifest_of_an_earlier_release_serves_exact_and_has_the_usual_bounds():
+    wire = orjson.loads(FULL.to_json())
+    del wire["precision"], wire["golden"][0]["judged"]
+    manifest = Manifest.from_json(orjson.dumps(wire))
+    assert manifest.precision == manifest.record().precision == "exact"
+    assert manifest.golden[0].judged == 0.999
+    assert manifest.lineage == FULL.lineage
+
+
+@pytest.mark.parametrize("judged", [-0.1, 1.1, None, "high"])
+def test_a_bound_that_no_likeness_can_have_is_refused(judged):
+    wire = orjson.loads(FULL.to_json())
+    wire["golden"][0]["judged"] = judged
+    with pytest.raises(StoreError, match="golden"):
+        Manifest.from_json(orjson.dumps(wire))
+
+
+@pytest.mark.parametrize("precision", ["exact", "fp32", "bf16"])
+def test_a_record_says_the_precision_that_auto_was_settled_to(precision):
+    record = replace(FULL.record(), precision=precision)
+    assert VersionRecord.from_wire(record.to_wire(), {}).precision == precision
+    assert disagreement(record, FULL) == ""
+    other = replace(FULL, precision="fp32")
+    told = "precision 'fp32'" in disagreement(record, other)
+    assert told is (precision != "fp32")
 
 
 @pytest.mark.parametrize(

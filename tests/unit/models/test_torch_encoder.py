@@ -8,12 +8,12 @@ from support.cpu_time import cpu_time
 from tokenizers import Tokenizer
 from torch.nn.functional import gelu
 
-from batchfleet.models.engines import BF16, EXACT, Engine, is_alike
+from batchfleet.models.engines import Engine, is_alike
 from batchfleet.models.likeness import likeness_of
 from batchfleet.models.model import LoadContext, Row
 from batchfleet.models.runtimes.torch_encoder import TorchEncoder
 from batchfleet.models.stacking import stack_rows
-from batchfleet.wire.deployment import Limits
+from batchfleet.wire.deployment import BF16, EXACT, Limits
 from batchfleet.wire.errors import CallerError, ErrorKind, StoreError
 from batchfleet.wire.tensors import decode_columns
 
