@@ -5,21 +5,23 @@ A model names its engines, the plain one first; the plain one says what is right
 those, each worker takes the fastest that its own machine has shown.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, fsum, log
 
-from ..wire.deployment import BF16, EXACT, FP32
+from ..wire.deployment import BF16, EXACT, FP32, PRECISIONS
 from ..wire.errors import StoreError
 from ..wire.names import shown
 from .likeness import Likeness
-from .manifest import JUDGED
+from .manifest import JUDGED, LINEAGE_CHARACTERS
 
 # Answers of an exact engine are as near to those of the plain one as its own are to themselves in
 # another batch.
 TOLERANCE = 1e-5
 # Below it, a faster engine is not worth an answer that differs in the last digit.
 GAIN_MIN = 1.10
+ENGINES_MAX = 16
 # The engines that may serve a version of each precision.
 _SERVING = {EXACT: (EXACT,), FP32: (EXACT, FP32), BF16: (BF16,)}
 
@@ -61,6 +63,29 @@ class Verdict:
     engine: Engine
     gain: float
     likeness: Likeness
+
+
+def check_engines(engines: Sequence[Engine]) -> Sequence[Engine]:
+    """Return what a model says of its engines, if it can be so.
+
+    Raises:
+        StoreError: these are no engines, too many of them, or the first one is not exact.
+    """
+    if not all(isinstance(engine, Engine) for engine in engines) or len(engines) > ENGINES_MAX:
+        raise StoreError(f"engines must return at most {ENGINES_MAX} batchfleet.Engine")
+    if len({engine.name for engine in engines}) < len(engines):
+        raise StoreError("engines has two of one name")
+    if odd := [engine.name for engine in engines if engine.precision not in PRECISIONS]:
+        raise StoreError(f"engine {shown(odd[0])}: its precision must be one of {PRECISIONS}")
+    if engines and engines[0].precision != EXACT:
+        raise StoreError(f"the first engine says what is right, so its precision must be {EXACT}")
+    return engines
+
+
+def answers_digest(lineage: str, precision: str, engine: Engine) -> str:
+    """What a receipt says of where an answer came from: version, precision and engine in one."""
+    parts = f"{lineage}\n{precision}\n{engine.name}"
+    return hashlib.sha256(parts.encode()).hexdigest()[:LINEAGE_CHARACTERS]
 
 
 def may_serve(engines: Sequence[Engine], precision: str) -> list[Engine]:

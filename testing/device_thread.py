@@ -7,7 +7,7 @@ import threading
 import structlog
 
 from ..consumer.device.faults import ModelLeftError, describe
-from ..consumer.device.loading import Opener
+from ..consumer.device.opened import Opener
 from ..consumer.device.process import DeviceProcess
 from ..consumer.link.frames import ChannelClosedError, FrameChannel
 from ..consumer.link.protocol import Message

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..broker import fleet, membership
-from ..consumer.device.loading import VersionFiles
+from ..consumer.device.opened import VersionFiles
 from ..consumer.program import ConsumerProgram
 from ..consumer.worker.context import Devices
 from ..models.manifest import read_signature

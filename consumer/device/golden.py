@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 import orjson
 
@@ -20,21 +21,27 @@ from .running import batch_of, keep_output, outputs_of
 _DIGEST = "sha256:"
 
 
-def check_golden(loaded: LoadedModel, examples: Sequence[Golden]) -> None:
-    """Run the examples as requests and compare their answers.
+def check_golden(loaded: LoadedModel, examples: Sequence[Golden], precision: str) -> None:
+    """Run the examples as requests and hold their answers against the bound of a precision.
 
     Raises:
-        StoreError: an answer is not as near as the version's precision asks; the text says where.
+        StoreError: an answer is not as near as that; the text says where and how far.
         RequestError: the model fails on an example.
     """
     for at, example in enumerate(examples):
-        difference = _difference(example, _answer(loaded, example), loaded.record.precision)
+        answer = answer_to(loaded, example.inputs)
+        difference = _difference(example, answer, precision)
         if difference:
             raise StoreError(f"golden example {at} is not reproduced: {difference}")
 
 
-def _answer(loaded: LoadedModel, example: Golden) -> bytes:
-    item = Item(0, JSON, JSON, orjson.dumps(example.inputs), None, None, None)
+def answer_to(loaded: LoadedModel, inputs: Any) -> bytes:
+    """The outputs (JSON) of a request with these inputs in wire form, each row run alone.
+
+    Raises:
+        RequestError: the model fails on a row.
+    """
+    item = Item(0, JSON, JSON, orjson.dumps(inputs), None, None, None)
     request = prepare(loaded, item)
     for row in take_all([request]):
         (output,) = outputs_of(loaded, batch_of(0, [row]))

@@ -2,8 +2,10 @@
 
 import ctypes
 import fcntl
+import hashlib
 import io
 import os
+import platform
 import signal
 import sys
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from ...wire.names import shown
 
 _OOM_SCORE_ADJ = 500
 _STDERR = 2
+_CPU_LINES = ("model name", "flags", "Features", "CPU part")
 _RECURSION_MIN = 1000
 # Of glibc's malloc.h, and the highest threshold that it takes.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -155,6 +158,16 @@ def keep_freed_memory() -> None:
     if hasattr(libc, "mallopt") and hasattr(libc, "gnu_get_libc_version"):
         libc.mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
         libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+def cpu_identity() -> str:
+    """What tells processors apart that compute at different speeds: name and instruction sets."""
+    try:
+        first, _, _ = Path("/proc/cpuinfo").read_text().partition("\n\n")
+    except OSError:  # another system
+        return f"{platform.machine()} {platform.processor()}"
+    said = [line for line in first.splitlines() if line.startswith(_CPU_LINES)]
+    return hashlib.sha256("\n".join(said).encode()).hexdigest()
 
 
 def resident_bytes() -> int:

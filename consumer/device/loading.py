@@ -1,59 +1,25 @@
 """From a version in the store to a model that is loaded and warm."""
 
 import gc
-from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from ...models.engines import answers_digest
 from ...models.hooks import check_hooks
-from ...models.manifest import Golden
 from ...models.model import LoadContext, Model
 from ...models.stacking import check_padding
 from ...service.clock import Clock
 from ...wire.deployment import VersionRecord
 from ...wire.errors import StoreError
-from ..link.protocol import Load, Ready
+from ..link.protocol import EngineInUse, Load, Ready
 from .faults import FaultLog, cleaned, is_failure, message_of
-from .golden import check_golden
 from .host import pin, read_device, resident_bytes
 from .kind_logger import KindLogger
 from .loaded_models import LoadedModel
-from .warming import warm_up
+from .opened import Opener
+from .readiness import Readiness, get_ready
 
 _SEED = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionFiles:
-    """A version fetched from the store: its class, its files, and what its manifest says."""
-
-    model_class: type[Model]
-    folder: Path
-    parameters: Mapping[str, Any]
-    lineage: str
-    golden: tuple[Golden, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpeningOptions:
-    """What the command line of a device process says about versions.
-
-    Attributes:
-        allow_code: the setting of that name.
-        cache: a folder for copies; None is the default one.
-        sources: a folder that a developer edits, see `CodePlace.shown_as`.
-        own_store: refuse what others may have written in a local store, data as well.
-    """
-
-    allow_code: str = ""
-    cache: Path | None = None
-    sources: Path | None = None
-    own_store: bool = False
-
-
-Opener = Callable[[Load], VersionFiles]
 
 
 def load_version(
@@ -99,11 +65,22 @@ def load_version(
     )
     model.load(context)
     check_stacking(model)
-    check_golden(loaded, files.golden)
-    curve = warm_up(loaded, clock)
+    found = get_ready(loaded, files, load.threads, clock)
     collect_garbage()
-    load_ms = clock.monotonic_ms() - started_ms
-    return loaded, Ready(load.lane, curve, files.lineage, resident_bytes(), round(load_ms, 3))
+    load_ms = round(clock.monotonic_ms() - started_ms, 3)
+    return loaded, _ready(loaded, found, files.lineage, load_ms)
+
+
+def _ready(loaded: LoadedModel, found: Readiness, lineage: str, load_ms: float) -> Ready:
+    curve, verdict = list(found.curve), found.verdict
+    if verdict is None:
+        return Ready(loaded.number, curve, lineage, resident_bytes(), load_ms, [])
+    engine, likeness = verdict.engine, verdict.likeness
+    in_use = EngineInUse(
+        engine.name, engine.precision, verdict.gain, likeness.difference, likeness.cosine
+    )
+    digest = answers_digest(lineage, loaded.record.precision, engine)
+    return Ready(loaded.number, curve, digest, resident_bytes(), load_ms, [in_use])
 
 
 def check_stacking(model: Model) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from ... import __version__
 from ...models.agreement import disagreement
 from ...models.cache import default_cache
 from ...models.code import code_files
@@ -10,14 +11,15 @@ from ...models.code_loading import CodePlace, load_class
 from ...models.code_rule import CodeRule, check_allowed
 from ...models.files import MANIFEST_NAME
 from ...models.manifest import Manifest
+from ...models.measurements import Measurements
 from ...models.model import Model
-from ...models.runtimes import resolve
+from ...models.runtimes import code_sha256, resolve
 from ...models.store import Store
 from ...service.ownership import why_not_ours
 from ...wire.deployment import VersionRecord
 from ...wire.errors import StoreError
 from ..link.protocol import Load
-from .loading import Opener, OpeningOptions, VersionFiles
+from .opened import Opener, OpeningOptions, VersionFiles
 
 
 def store_opener(options: OpeningOptions) -> Opener:
@@ -49,7 +51,14 @@ def _open(load: Load, options: OpeningOptions) -> VersionFiles:
         parameters=manifest.parameters,
         lineage=manifest.lineage,
         golden=manifest.golden,
+        measurements=Measurements(options.cache, _measured_version(manifest)),
     )
+
+
+def _measured_version(manifest: Manifest) -> dict[str, str]:
+    """What decides, beside the machine, how fast a version is and what it answers."""
+    built_in = {} if manifest.code else {"code": code_sha256(manifest.runtime)}
+    return {"lineage": manifest.lineage, "batchfleet": __version__, **built_in}
 
 
 def _class_of(

@@ -48,7 +48,8 @@ from .fetching import Fetcher, host_of
 from .host import keep_room, resident_bytes
 from .kind_logger import KindLogger
 from .loaded_models import LoadedModel, PreparedRequest, RequestBook, TakenRow, take_all
-from .loading import Opener, collect_garbage, load_version, refusal
+from .loading import collect_garbage, load_version, refusal
+from .opened import Opener
 from .preparing import prepare_all
 from .receive_turns import ReceiveTurns
 from .running import batch_of, keep_output, run_batch

@@ -27,7 +27,7 @@ from .host import (
     make_prints_safe,
     own_log_descriptor,
 )
-from .loading import Opener, OpeningOptions
+from .opened import Opener, OpeningOptions
 from .process import DeviceProcess
 from .signals import outlast_signals
 

@@ -32,7 +32,8 @@ from .answering import encode_answer
 from .faults import ModelLeftError, failure_of, is_failure, merge_row_errors, request_error
 from .host import make_prints_safe, own_log_descriptor
 from .loaded_models import LoadedModel, PreparedRequest, take_all
-from .loading import OpeningOptions, load_version, refusal
+from .loading import load_version, refusal
+from .opened import OpeningOptions
 from .opening import store_opener
 from .preparing import prepare
 from .running import batch_of, keep_output, run_batch

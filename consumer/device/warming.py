@@ -74,7 +74,7 @@ def warm_up(loaded: LoadedModel, clock: Clock) -> list[CurvePoint]:
         example = loaded.model.example(length)
         if example is None:
             return []
-        request = _example_request(loaded, example)
+        request = example_request(loaded, example)
         if request is None:
             continue
         if not curve:
@@ -83,7 +83,22 @@ def warm_up(loaded: LoadedModel, clock: Clock) -> list[CurvePoint]:
     return [(*point, round(curve[point], 4)) for point in sorted(curve)]
 
 
-def _example_request(loaded: LoadedModel, example: Row) -> PreparedRequest | None:
+def try_once(loaded: LoadedModel) -> None:
+    """Run one example and the largest batch, of a version whose cost is known already.
+
+    Raises:
+        RequestError: the model fails on its own examples.
+    """
+    points = plan_points(loaded.record.limits)
+    largest = max(points, key=lambda point: (point[0] * point[1], point[0]))
+    for rows, length in (points[0], largest):
+        example = loaded.model.example(length)
+        request = None if example is None else example_request(loaded, example)
+        if request is not None:
+            _check_answer(loaded, request, rows)
+
+
+def example_request(loaded: LoadedModel, example: Row) -> PreparedRequest | None:
     """One row as a request; None for an example that overshot `max_length`.
 
     An example is of *about* the length asked for, so that is no reason to refuse the version.
@@ -96,7 +111,7 @@ def _example_request(loaded: LoadedModel, example: Row) -> PreparedRequest | Non
         raise
 
 
-def _times(loaded: LoadedModel, request: PreparedRequest, rows: int) -> PreparedRequest:
+def times(loaded: LoadedModel, request: PreparedRequest, rows: int) -> PreparedRequest:
     """The same row over and over, each of its own."""
     (value,) = request.values
     is_at_hand = value is not NOT_AT_HAND
@@ -115,7 +130,7 @@ def _measure_ms(loaded: LoadedModel, request: PreparedRequest, rows: int, clock:
 
     A slow first run counts itself: what is cold about it is small beside it, and time is short.
     """
-    run_ms = partial(_run_ms, loaded, request, rows, clock)
+    run_ms = partial(batch_ms, loaded, request, rows, clock)
     first_ms = run_ms()
     if first_ms > _SLOW_MS:
         return first_ms
@@ -126,8 +141,9 @@ def _measure_ms(loaded: LoadedModel, request: PreparedRequest, rows: int, clock:
     return min(second_ms, run_ms(), run_ms())
 
 
-def _run_ms(loaded: LoadedModel, request: PreparedRequest, rows: int, clock: Clock) -> float:
-    batch = batch_of(_WARM_UP_BATCH, take_all([_times(loaded, request, rows)]))
+def batch_ms(loaded: LoadedModel, request: PreparedRequest, rows: int, clock: Clock) -> float:
+    """Milliseconds of one batch of so many copies of a request's only row."""
+    batch = batch_of(_WARM_UP_BATCH, take_all([times(loaded, request, rows)]))
     started_ms = clock.monotonic_ms()
     outputs_of(loaded, batch)
     return clock.monotonic_ms() - started_ms
@@ -135,5 +151,5 @@ def _run_ms(loaded: LoadedModel, request: PreparedRequest, rows: int, clock: Clo
 
 def _check_answer(loaded: LoadedModel, request: PreparedRequest, rows: int) -> None:
     """A version whose outputs break its own signature would fail every request."""
-    batch = batch_of(_WARM_UP_BATCH, take_all([_times(loaded, request, rows)]))
+    batch = batch_of(_WARM_UP_BATCH, take_all([times(loaded, request, rows)]))
     encode_answer(loaded, replace(request, outputs=outputs_of(loaded, batch)[:1]))

@@ -14,7 +14,7 @@ import msgpack
 
 from ...wire.errors import ProtocolError
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 FRAME_BYTES_MAX = 512 * 1024 * 1024
 # Exit status of a device process that ended because a model's code asked for it.
 EXIT_MODEL_LEFT = 71
@@ -62,6 +62,20 @@ class Failure(NamedTuple):
     code: int
     message: str
     rows: list[int]
+
+
+class EngineInUse(NamedTuple):
+    """The engine that runs a version, and what the device process has measured of it.
+
+    `gain` is how many times as fast as the plain engine it is; `difference` (largest) and `cosine`
+    (least) say how like its answers are.
+    """
+
+    name: str
+    precision: str
+    gain: float
+    difference: float
+    cosine: float
 
 
 # From the main process to a device process.
@@ -155,13 +169,18 @@ class Hello(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """A lane is loaded and warm. `curve` holds measured `(rows, length, milliseconds)`."""
+    """A lane is loaded and warm. `curve` holds measured `(rows, length, milliseconds)`.
+
+    `engines` has the one in use, and is empty for a model that has nothing to choose from;
+    `lineage` is the digest that receipts carry, which names the engine too.
+    """
 
     lane: int
     curve: list[tuple[int, int, float]]
     lineage: str
     memory_bytes: int
     load_ms: float
+    engines: list[EngineInUse]
 
 
 class Refused(NamedTuple):
@@ -231,6 +250,7 @@ _NESTED: dict[str, dict[str, type[Any]]] = {
     "PrepareRun": {"items": Item},
     "PreparedRows": {"items": PreparedItem, "failures": Failure},
     "Done": {"prepared": PreparedItem, "failures": Failure, "answers": Answer},
+    "Ready": {"engines": EngineInUse},
     "Answers": {"answers": Answer, "failures": Failure},
 }
 _HANDLES = {"Run": "rows", "Done": "rows"}

@@ -20,7 +20,13 @@ VECTORS = ROOT / "tests" / "contract" / "vectors" / f"runtime-v{protocol.PROTOCO
 MESSAGES = json.loads((VECTORS / "messages.json").read_text())
 PARTS = {
     cls.__name__: cls
-    for cls in (protocol.Item, protocol.PreparedItem, protocol.Answer, protocol.Failure)
+    for cls in (
+        protocol.Item,
+        protocol.PreparedItem,
+        protocol.Answer,
+        protocol.Failure,
+        protocol.EngineInUse,
+    )
 }
 HEAD = "| field | type | meaning |\n|---|---|---|\n"
 

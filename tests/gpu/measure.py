@@ -16,7 +16,8 @@ from encoders import open_store, publish_encoders
 
 from batchfleet.consumer.device.inputs import RequestInputs
 from batchfleet.consumer.device.loaded_models import PreparedRequest, take_all
-from batchfleet.consumer.device.loading import OpeningOptions, load_version
+from batchfleet.consumer.device.loading import load_version
+from batchfleet.consumer.device.opened import OpeningOptions
 from batchfleet.consumer.device.opening import store_opener
 from batchfleet.consumer.device.preparing import prepare_inputs
 from batchfleet.consumer.device.running import batch_of, outputs_of

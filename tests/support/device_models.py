@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from batchfleet.consumer.device.loading import VersionFiles
+from batchfleet.consumer.device.opened import VersionFiles
 from batchfleet.consumer.device.program import main
 from batchfleet.models.model import Model, Prepared, Row
 from batchfleet.wire.errors import ErrorKind, RequestError

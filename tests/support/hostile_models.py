@@ -23,7 +23,7 @@ from types import FunctionType
 import numpy as np
 import structlog
 
-from batchfleet.consumer.device.loading import VersionFiles
+from batchfleet.consumer.device.opened import VersionFiles
 from batchfleet.consumer.device.program import main
 from batchfleet.models.model import Model, Prepared, Row
 from batchfleet.wire.errors import BatchfleetError, ErrorKind, RequestError

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from batchfleet.consumer.device.loading import VersionFiles
+from batchfleet.consumer.device.opened import VersionFiles
 from batchfleet.consumer.device.program import main
 from batchfleet.models.model import Model, Row
 
