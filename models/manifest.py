@@ -17,8 +17,6 @@ from ..wire.deployment import (
     EXACT,
     PRECISIONS,
     Limits,
-    Signature,
-    TensorSpec,
     VersionRecord,
     check_limit,
     limits_from_wire,
@@ -27,6 +25,7 @@ from ..wire.errors import SettingsError, StoreError
 from ..wire.names import RULE, is_name, shown
 from ..wire.numbers import Range, shown_value
 from ..wire.reading import BYTES_PER_TOKEN
+from ..wire.signature import Signature, TensorSpec
 from ..wire.tensors import BYTES, DATATYPES
 from .code import RUNTIME, ModelCode, read_code
 from .environment_rule import check_environment_name

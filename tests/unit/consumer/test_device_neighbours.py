@@ -17,7 +17,7 @@ from batchfleet.consumer.link.protocol import Item
 from batchfleet.models.manifest import Golden
 from batchfleet.models.model import Model, Prepared, Row
 from batchfleet.wire.codec import JSON, MSGPACK, decode_body, encode_body
-from batchfleet.wire.deployment import Limits
+from batchfleet.wire.deployment import EXACT, Limits
 from batchfleet.wire.errors import ErrorKind, RequestError
 from batchfleet.wire.tensors import decode_columns
 
@@ -307,7 +307,7 @@ def test_golden_examples_may_be_answered_from_one_buffer():
     tensor = {"name": "x", "datatype": "FP64", "shape": [8], "data": ROWS.tolist()}
     outputs = [{"name": "output", "datatype": "FP64", "shape": [8, 1], "data": HALVES}]
     lane = lane_of(Buffered(lambda buffer: [buffer[at : at + 1] for at in range(len(buffer))]))
-    check_golden(lane, [Golden(inputs=[tensor], outputs=outputs)])
+    check_golden(lane, [Golden(inputs=[tensor], outputs=outputs)], EXACT)
 
 
 @pytest.mark.parametrize("stacks", [False, True])
