@@ -34,6 +34,7 @@ from .worker.cancelled import CancelWatch
 from .worker.context import Devices, WorkerContext
 from .worker.intake import BELL_TIMEOUT_S, Intake
 from .worker.interpreters import Interpreters
+from .worker.lane_news import engine_in_words
 from .worker.records import DeployRecords
 from .worker.recovery import Recovery
 from .worker.worker import Outcome, Worker
@@ -372,7 +373,9 @@ class Keeper:
 def _lane_state(lane: Lane) -> dict[str, str]:
     if lane.refusal:
         return {"state": REFUSED, "reason": lane.refusal}
-    return {"state": READY if lane.ready else LOADING}
+    if not lane.ready:
+        return {"state": LOADING}
+    return {"state": READY, **engine_in_words(lane.engine)}
 
 
 def device_misfit(record: VersionRecord, device: str) -> str:

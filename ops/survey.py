@@ -19,7 +19,8 @@ class WorkerStatus:
 
     Attributes:
         name: its name.
-        versions: version → what it says of it: `state`, and `reason` where it refused.
+        versions: version → what it says of it: `state`, `reason` where it refused, and what runs
+            it (`engine`, `precision`, `gain`, `difference`) where its model has a choice.
         stalled: its stalled loops, as text; empty if there are none.
         facts: everything else that it announced, as text.
     """
@@ -32,6 +33,13 @@ class WorkerStatus:
     def state_of(self, version: str) -> str:
         """What the worker says of a version; `not loaded` where it says nothing."""
         return str(self.versions.get(version, {}).get("state", "not loaded"))
+
+    def engine_of(self, version: str) -> str:
+        """In a few words, which engine runs a version; empty where nothing is said of one."""
+        said = self.versions.get(version, {})
+        if not said.get("engine"):
+            return ""
+        return f" ({said['engine']}, {said.get('gain', '?')} × plain)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,7 +100,12 @@ EVENTS: dict[str, EventRow] = {
         "it; each runs again alone.",
         ("pid", "reason", "suspects"),
     ),
-    "lane.ready": EventRow(INFO, "A version is ready to serve.", ("model", "version", "load_ms")),
+    "lane.ready": EventRow(
+        INFO,
+        "A version is ready to serve. If its model has engines: the one in use, how many times as "
+        "fast as the plain one it is here, and its largest difference from it.",
+        ("model", "version", "load_ms", "engine", "precision", "gain", "difference"),
+    ),
     "lane.refused": EventRow(
         ERROR,
         "A version could not be loaded here. Logged once; it is tried again only when this "

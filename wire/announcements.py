@@ -37,7 +37,8 @@ class WorkerAnnouncement:
     """What a worker's hash says of it to those who serve one model.
 
     Attributes:
-        versions: version → its `state`, and the `reason` where it has one.
+        versions: version → its `state`, the `reason` where it has one, and of a version whose model
+            has engines the `engine` in use, its `precision`, `gain` and `difference`.
         stamp: the record of the model by which it acts; None where it says nothing of it.
         stalled: its loops that stand still, as text; empty where all go on.
         facts: what it says besides for operators, as text.

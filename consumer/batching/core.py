@@ -320,6 +320,7 @@ class Core:
         lane.ready = True
         lane.losses = 0
         lane.lineage = message.lineage
+        lane.engine = next(iter(message.engines), None)
         lane.cost = CostCurve.from_points(message.curve)
 
     def _note_prepared(self, items: Sequence[PreparedItem]) -> None:

@@ -15,7 +15,7 @@ from ...wire.deployment import VersionRecord
 from ...wire.keys import member
 from ...wire.references import BLOB
 from ...wire.work import WorkEntry
-from ..link.protocol import Answer, Done, Failure
+from ..link.protocol import Answer, Done, EngineInUse, Failure
 from .batcher import ArrivalRate, WaitingRow
 from .cost import CostCurve
 
@@ -114,6 +114,7 @@ class Lane:
     losses: int = 0  # of the device process while it loaded this lane
     is_moving: bool = False  # it is to go on in a device process of its own
     lineage: str = ""
+    engine: EngineInUse | None = None  # None for a model that has nothing to choose from
     cost: CostCurve = field(default_factory=CostCurve)
     waiting: deque[HeldRequest] = field(default_factory=deque)
     rows: list[WaitingRow] = field(default_factory=list)

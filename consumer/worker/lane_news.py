@@ -4,7 +4,22 @@ from collections.abc import Sequence
 
 from ...service.events import Events
 from ..batching.state import Lane
-from ..link.protocol import Message, Ready
+from ..link.protocol import EngineInUse, Message, Ready
+
+
+def engine_in_words(engine: EngineInUse | None) -> dict[str, str]:
+    """What operators are told of the engine that runs a version; nothing where it has no choice."""
+    if engine is None:
+        return {}
+    return {
+        "engine": engine.name,
+        "precision": engine.precision,
+        "gain": f"{engine.gain:.2f}",
+        "difference": f"{engine.difference:.1e}",
+    }
+
+
+_NO_CHOICE = EngineInUse("", "", 1.0, 0.0, 1.0)
 
 
 class LaneNews:
@@ -24,7 +39,8 @@ class LaneNews:
         """Emit the events."""
         for lane, load_ms in self.ready:
             fields = {"model": lane.model, "version": lane.version}
-            events.emit("lane.ready", **fields, load_ms=round(load_ms))
+            words = engine_in_words(lane.engine or _NO_CHOICE)
+            events.emit("lane.ready", **fields, load_ms=round(load_ms), **words)
         for lane in self.refused:
             fields = {"model": lane.model, "version": lane.version}
             events.emit("lane.refused", **fields, reason=lane.refusal)

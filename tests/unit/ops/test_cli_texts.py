@@ -167,6 +167,16 @@ def test_a_worker_is_read_from_what_it_announced():
     assert worker.stalled == ""
 
 
+def test_a_worker_tells_which_engine_runs_a_version():
+    lanes = (
+        b'{"1": {"state": "ready", "engine": "packed", "gain": "1.60"},'
+        b' "2": {"state": "ready"}, "3": {"state": "ready", "engine": ""}}'
+    )
+    worker = read_worker("w", {"lanes": lanes})
+    assert worker.engine_of("1") == " (packed, 1.60 × plain)"
+    assert worker.engine_of("2") == worker.engine_of("3") == worker.engine_of("4") == ""
+
+
 def test_a_worker_whose_loops_stand_still_is_complained_of():
     worker = read_worker("w", {"lanes": b"{}", "stalled": b"intake m, keeper"})
     found = FleetStatus(
