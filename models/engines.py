@@ -111,8 +111,7 @@ def is_alike(likeness: Likeness, precision: str) -> bool:
 def choose_engine(measured: Sequence[Measured], precision: str) -> Verdict:
     """The fastest engine that may serve, of all that the model has; the plain one is first.
 
-    The first of the engines that may serve is kept unless another is faster by `GAIN_MIN`, in the
-    first half of the rounds as in the second: a machine that was busy for a moment decides nothing.
+    The first of the engines that may serve is kept unless another is faster by `GAIN_MIN`.
 
     Raises:
         StoreError: none may serve; the text says why of each.
@@ -127,10 +126,9 @@ def choose_engine(measured: Sequence[Measured], precision: str) -> Verdict:
         raise StoreError(
             f"no engine may serve precision {precision}: {_why_not(measured, allowed)}"
         )
-    best = able[0]
-    for one in able[1:]:
-        if _is_surely_faster(one, able[0]) and gain_of(one, best) > 1:
-            best = one
+    best = max(able, key=lambda one: gain_of(one, able[0]))
+    if gain_of(best, able[0]) < GAIN_MIN:
+        best = able[0]
     return Verdict(best.engine, gain_of(best, measured[0]), best.likeness)
 
 
@@ -145,23 +143,13 @@ def settle_precision(measured: Sequence[Measured]) -> str:
 
 
 def gain_of(measured: Measured, plain: Measured) -> float:
-    """How many times as fast as another engine: the mean over the shapes, each counting alike."""
-    return _gain(measured.rounds_ms, plain.rounds_ms)
+    """How many times as fast as another engine: the geometric mean over the shapes.
 
-
-def _is_surely_faster(one: Measured, other: Measured) -> bool:
-    half = len(one.rounds_ms) // 2 or 1
-    parts = (slice(None, half), slice(half, None)) if len(one.rounds_ms) > 1 else (slice(None),)
-    return all(_gain(one.rounds_ms[part], other.rounds_ms[part]) >= GAIN_MIN for part in parts)
-
-
-def _gain(rounds_ms: Sequence[Sequence[float]], others_ms: Sequence[Sequence[float]]) -> float:
-    """The geometric mean, over the shapes, of the ratio of the fastest runs.
-
-    Other work of the machine only adds time, so the fastest run is the one to compare.
+    Other work of the machine only adds time, so the fastest runs of all rounds are compared: a
+    machine that was busy for a round decides nothing.
     """
-    own = [min(of_shape) for of_shape in zip(*rounds_ms, strict=True)]
-    others = [min(of_shape) for of_shape in zip(*others_ms, strict=True)]
+    own = [min(of_shape) for of_shape in zip(*measured.rounds_ms, strict=True)]
+    others = [min(of_shape) for of_shape in zip(*plain.rounds_ms, strict=True)]
     logs = [log(other / one) for one, other in zip(own, others, strict=True)]
     return exp(fsum(logs) / len(logs)) if logs else 1.0
 

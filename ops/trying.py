@@ -3,7 +3,7 @@
 import base64
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,7 +11,9 @@ from typing import Any
 
 import orjson
 
-from ..consumer.device.trial import EXIT_INTERRUPTED, Trial, TrialJob, record_of
+from ..consumer.device.judging import JudgedEngine, Judgement, JudgingJob
+from ..consumer.device.trial import Trial, TrialJob
+from ..consumer.device.version_job import EXIT_INTERRUPTED, VersionJob
 from ..consumer.link.device_command import module_command
 from ..consumer.link.device_environment import device_environment
 from ..consumer.link.link import log_stream
@@ -89,31 +91,60 @@ def try_candidate(
         RequestError: the request ends in an error, as a caller would get it.
     """
     body, _ = encode_inputs(wanted.inputs)
-    manifest = candidate.manifest
     job = TrialJob(
-        store=candidate.store,
-        model=manifest.model,
-        version=manifest.version,
-        device=settings.device,
-        threads=settings.threads,
-        allow_code=candidate.allow_code,
-        cache=str(find_cache(settings.cache) or ""),
-        record=record_of(manifest.record()),
-        sources="" if candidate.sources is None else str(candidate.sources),
+        **_of_version(candidate, settings),
         inputs=base64.b64encode(encode_body(body, MSGPACK)).decode(),
         parameters=wanted.parameters,
         stage=wanted.stage,
-        log_level=settings.log_level,
-        log_format=settings.log_format,
     )
+    python = _python_of(candidate, settings)
     allowed = device_environment(environ, settings.device_environment)
-    trial = _run_apart(job, _python_of(candidate, settings), allowed)
+    trial = Trial(**_run_apart("trial", job, python, allowed))
     if trial.refused:
         raise VersionRefusedError(trial.refused)
     if trial.error is not None:
         error = trial.error
         raise RequestError.of(kind_of(error["code"]), error["message"], rows=tuple(error["rows"]))
     return trial
+
+
+def judge_candidate(
+    candidate: Candidate, inputs: Sequence[Any], settings: Settings, environ: Mapping[str, str]
+) -> Judgement:
+    """Measure all engines of a version on this machine; `environ` is our environment.
+
+    `inputs` are of requests, in wire form, on which engines are compared besides its own examples.
+
+    Raises:
+        VersionRefusedError: the version cannot be loaded.
+    """
+    job = JudgingJob(**_of_version(candidate, settings), inputs=inputs)
+    python = _python_of(candidate, settings)
+    allowed = device_environment(environ, settings.device_environment)
+    found = _run_apart("judging", job, python, allowed)
+    engines = [JudgedEngine(**engine) for engine in found.pop("engines")]
+    judgement = Judgement(**found, engines=engines)
+    if judgement.refused:
+        raise VersionRefusedError(judgement.refused)
+    return judgement
+
+
+def _of_version(candidate: Candidate, settings: Settings) -> dict[str, Any]:
+    """The fields of a `VersionJob`."""
+    manifest = candidate.manifest
+    return {
+        "store": candidate.store,
+        "model": manifest.model,
+        "version": manifest.version,
+        "device": settings.device,
+        "threads": settings.threads,
+        "allow_code": candidate.allow_code,
+        "cache": str(find_cache(settings.cache) or ""),
+        "record": manifest.record().to_wire().decode(),
+        "sources": "" if candidate.sources is None else str(candidate.sources),
+        "log_level": settings.log_level,
+        "log_format": settings.log_format,
+    }
 
 
 def _python_of(candidate: Candidate, settings: Settings) -> Path | None:
@@ -126,11 +157,16 @@ def _python_of(candidate: Candidate, settings: Settings) -> Path | None:
     return python_of(manifest.environment, version, candidate.environments, cache)
 
 
-def _run_apart(job: TrialJob, python: Path | None, environ: Mapping[str, str]) -> Trial:
-    """Run a job in a process of its own at this terminal, whose standard output is left to us."""
-    command = module_command(python, "consumer.device.trial")
+def _run_apart(
+    module: str, job: VersionJob, python: Path | None, environ: Mapping[str, str]
+) -> dict[str, Any]:
+    """Run a job in a process of its own at this terminal, whose standard output is left to us.
+
+    `module` is one of `consumer/device`; returns the fields of its result.
+    """
+    command = module_command(python, f"consumer.device.{module}")
     with tempfile.TemporaryDirectory(prefix="batchfleet-try-") as folder:
-        question, answer = Path(folder, "job.json"), Path(folder, "trial.json")
+        question, answer = Path(folder, "job.json"), Path(folder, "result.json")
         question.write_bytes(orjson.dumps(asdict(job)))
         # Without a timeout on purpose: somebody may stand in a debugger.
         with interrupts_left_to_children():
@@ -147,4 +183,5 @@ def _run_apart(job: TrialJob, python: Path | None, environ: Mapping[str, str]) -
                 f"{job.model}/{job.version}: the process that tried it exited with code "
                 f"{done.returncode}; see its output above"
             )
-        return Trial(**orjson.loads(answer.read_bytes()))
+        found: dict[str, Any] = orjson.loads(answer.read_bytes())
+        return found

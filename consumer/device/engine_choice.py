@@ -6,6 +6,7 @@ back, and the fastest run of each turn counts; `choose_engine` says what follows
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ...models.engines import (
     Engine,
@@ -61,14 +62,20 @@ def use_best_engine(loaded: LoadedModel, golden: Sequence[Golden], clock: Clock)
 
 
 def measure_engines(
-    loaded: LoadedModel, engines: Sequence[Engine], golden: Sequence[Golden], clock: Clock
+    loaded: LoadedModel,
+    engines: Sequence[Engine],
+    golden: Sequence[Golden],
+    clock: Clock,
+    inputs: Sequence[Any] = (),
 ) -> list[Measured]:
     """Run these engines, of which the first is the plain one, in use; leaves another one in use.
+
+    `inputs` are of more requests, in wire form, on which they are compared.
 
     Raises:
         RequestError: the plain engine fails on an example.
     """
-    bench = _Bench(loaded, golden, clock)
+    bench = _Bench(loaded, golden, clock, inputs)
     plain = engines[0]
     expected = bench.answers()
     found = {plain: Measured(plain, [bench.round_ms()], Likeness())}
@@ -103,8 +110,15 @@ def _first_turn(bench: "_Bench", engine: Engine, expected: Sequence[Answer]) -> 
 class _Bench:
     """The same rows for all engines of a model: what its golden examples and `example` give."""
 
-    def __init__(self, loaded: LoadedModel, golden: Sequence[Golden], clock: Clock) -> None:
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        golden: Sequence[Golden],
+        clock: Clock,
+        inputs: Sequence[Any],
+    ) -> None:
         self.loaded, self.golden = loaded, golden
+        self._inputs = [*(example.inputs for example in golden), *inputs]
         self._clock = clock
         found = [self._example(length) for length in _lengths(loaded.record.limits)]
         self._examples = [request for request in found if request is not None]
@@ -114,9 +128,8 @@ class _Bench:
         return None if example is None else example_request(self.loaded, example)
 
     def answers(self) -> list[Answer]:
-        """To the golden examples, each row alone, and to the examples, all in one batch."""
-        inputs = (example.inputs for example in self.golden)
-        alone = [_decoded(answer_to(self.loaded, each), JSON) for each in inputs]
+        """To inputs in wire form, each row alone, and to the examples, all in one batch."""
+        alone = [_decoded(answer_to(self.loaded, each), JSON) for each in self._inputs]
         requests = [times(self.loaded, request, 1) for request in self._examples]
         lengths = [request.lengths[0] for request in requests]
         kinds = [request.kinds[0] for request in requests]

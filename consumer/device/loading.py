@@ -16,7 +16,7 @@ from .faults import FaultLog, cleaned, is_failure, message_of
 from .host import pin, read_device, resident_bytes
 from .kind_logger import KindLogger
 from .loaded_models import LoadedModel
-from .opened import Opener
+from .opened import Opener, VersionFiles
 from .readiness import Readiness, get_ready
 
 _SEED = 0
@@ -31,6 +31,21 @@ def load_version(
         BaseException: any error of the model or its libraries; `refusal` describes it.
     """
     started_ms = clock.monotonic_ms()
+    loaded, files = open_model(load, open_files, clock, logger)
+    found = get_ready(loaded, files, load.threads, clock)
+    collect_garbage()
+    load_ms = round(clock.monotonic_ms() - started_ms, 3)
+    return loaded, _ready(loaded, found, files.lineage, load_ms)
+
+
+def open_model(
+    load: Load, open_files: Opener, clock: Clock, logger: Any
+) -> tuple[LoadedModel, VersionFiles]:
+    """Load a version's model, with its plain engine in use; it has run nothing.
+
+    Raises:
+        BaseException: any error of the model or its libraries; `refusal` describes it.
+    """
     logger = logger.bind(model=load.model, version=load.version)
     choice = read_device(load.device)
     pin(choice.cores)
@@ -65,10 +80,7 @@ def load_version(
     )
     model.load(context)
     check_stacking(model)
-    found = get_ready(loaded, files, load.threads, clock)
-    collect_garbage()
-    load_ms = round(clock.monotonic_ms() - started_ms, 3)
-    return loaded, _ready(loaded, found, files.lineage, load_ms)
+    return loaded, files
 
 
 def _ready(loaded: LoadedModel, found: Readiness, lineage: str, load_ms: float) -> Ready:

@@ -2,90 +2,50 @@
 
 The steps are those of a device process (`preparing`, `running`, `answering`), one after the other
 in one thread, so that `breakpoint()` in a model's code stops at the terminal. The command line runs
-this in a process of its own, under the Python of the version's environment if it has one:
-
-    <python> -m batchfleet.consumer.device.trial JOB RESULT
-
-where both are paths of JSON files.
+this in a process of its own, see `version_job.py`.
 """
 
 import base64
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import orjson
-import structlog
 
 from ...models.traces import with_own_frames
-from ...service.clock import Clock, SystemClock
-from ...service.logs import DescriptorLog, configure_logs
+from ...service.clock import Clock
 from ...wire.codec import JSON, MSGPACK, decode_body
-from ...wire.deployment import VersionRecord
 from ...wire.errors import ErrorKind, RequestError
 from ...wire.texts import kind_name, safe_text
-from ..link.protocol import Item, Load
+from ..link.protocol import Item
 from .answering import encode_answer
 from .faults import ModelLeftError, failure_of, is_failure, merge_row_errors, request_error
-from .host import make_prints_safe, own_log_descriptor
 from .loaded_models import LoadedModel, PreparedRequest, take_all
 from .loading import load_version, refusal
-from .opened import OpeningOptions
 from .opening import store_opener
 from .preparing import prepare
 from .running import batch_of, keep_output, run_batch
+from .version_job import VersionJob, run_from_files
 
-EXIT_INTERRUPTED = 130
 STAGES = ("preprocess", "predict", "postprocess")
 _SHOWN_CHARACTERS = 200
 _LINE_CHARACTERS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialJob:
+class TrialJob(VersionJob):
     """What to try.
 
     Attributes:
-        store, model, version, device, threads, allow_code, cache: as for a worker.
-        record: the deploy record of the version in JSON.
-        sources: folder whose files traces name; may be empty.
         inputs: the request's inputs in msgpack, in base64.
         parameters: JSON, or empty.
         stage: after which stage to stop.
     """
 
-    store: str
-    model: str
-    version: str
-    device: str
-    threads: int
-    allow_code: str
-    cache: str
-    record: str
-    sources: str
     inputs: str
     parameters: str
     stage: str
-    log_level: str
-    log_format: str
-
-    @property
-    def load(self) -> Load:
-        """The message that would load the version."""
-        record = self.record.encode()
-        return Load(1, self.model, self.version, self.store, self.device, self.threads, record)
-
-    @property
-    def options(self) -> OpeningOptions:
-        """How the version is opened."""
-        return OpeningOptions(
-            allow_code=self.allow_code,
-            cache=Path(self.cache) if self.cache else None,
-            sources=Path(self.sources) if self.sources else None,
-        )
 
     @property
     def item(self) -> Item:
@@ -225,23 +185,5 @@ def _in_one_line(value: Any) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
 
 
-def record_of(raw: VersionRecord) -> str:
-    """A record as a job carries it."""
-    return raw.to_wire().decode()
-
-
-def main(job_path: str, result_path: str) -> None:
-    """Run the job in one file and write the trial to the other."""
-    job = TrialJob(**orjson.loads(Path(job_path).read_bytes()))
-    configure_logs(job.log_level, job.log_format, DescriptorLog(own_log_descriptor()).write_line)
-    make_prints_safe()
-    logger = structlog.get_logger().bind()  # before any model's code, which may configure its own
-    try:
-        trial = run_job(job, SystemClock(), logger)
-    except KeyboardInterrupt:
-        sys.exit(EXIT_INTERRUPTED)
-    Path(result_path).write_bytes(orjson.dumps(asdict(trial)))
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    run_from_files(TrialJob, run_job)

@@ -20,6 +20,7 @@ from ._shared.output import json_text, make_table, print_json, print_table, say
 from ._shared.progress import progress_bar
 from ._shared.wishes import split_class, wish_options, wishes_of
 from .models_environment import environment
+from .models_judge import judge
 from .models_try import try_model
 
 _PACKAGED = "minilm"
@@ -142,6 +143,7 @@ def _report_published(manifest: Manifest, store: Store, *, as_json: bool) -> Non
 
 
 models.add_command(try_model)
+models.add_command(judge)
 models.add_command(environment)
 
 

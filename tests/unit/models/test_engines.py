@@ -5,6 +5,8 @@ from hypothesis import strategies as st
 from batchfleet.models.engines import (
     Engine,
     Measured,
+    answers_digest,
+    check_engines,
     choose_engine,
     gain_of,
     may_serve,
@@ -123,3 +125,23 @@ def test_the_choice_serves_the_precision_and_is_no_slower_than_its_first(speeds,
     first = next(one for one in engines if one.engine == allowed[0])
     assert verdict.engine in allowed
     assert verdict.gain >= gain_of(first, engines[0])
+
+
+@pytest.mark.parametrize(
+    "engines",
+    [["plain"], [HALF], [PLAIN, PLAIN], [PLAIN, Engine("odd", "fp8")], [PLAIN] * 17],
+)
+def test_what_cannot_be_engines_is_refused(engines):
+    with pytest.raises(StoreError):
+        check_engines(engines)
+
+
+def test_a_receipt_names_version_precision_and_engine():
+    digests = {
+        answers_digest(lineage, precision, engine)
+        for lineage in ("a" * 16, "b" * 16)
+        for precision in (EXACT, BF16)
+        for engine in (PLAIN, PACKED)
+    }
+    assert len(digests) == 8
+    assert {len(digest) for digest in digests} == {16}
