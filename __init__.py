@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import testing
+    from .models.engines import Engine
     from .models.model import Model, PredictContext, Prepared, Row
     from .producer.async_client import AsyncClient
     from .producer.client import Client
@@ -28,6 +29,7 @@ _HOMES = {
     "AsyncClient": ".producer.async_client",
     "Client": ".producer.client",
     "Result": ".producer.result",
+    "Engine": ".models.engines",
     "Model": ".models.model",
     "Prepared": ".models.model",
     "PredictContext": ".models.model",
@@ -45,6 +47,7 @@ __all__ = [
     "BatchfleetError",
     "CallerError",
     "Client",
+    "Engine",
     "ErrorKind",
     "FleetError",
     "Model",

@@ -2,8 +2,9 @@
 
 The file is read, not run: what it says about itself must be literals, so that publishing needs none
 of the packages that the model needs and does nothing that the model does. It may say so in the
-class (`signature`, `limits`, `bytes_per_token`), or in a module-level `MANIFEST` with any key of a
-manifest; the class goes before the module, and what the command line says goes before both.
+class (`signature`, `limits`, `bytes_per_token`, `precision`), or in a module-level `MANIFEST` with
+any key of a manifest; the class goes before the module, and what the command line says goes before
+both.
 """
 
 import ast
@@ -26,7 +27,7 @@ from .manifest import Manifest
 _PACKAGE = "batchfleet"
 _BASE = "Model"
 _SOURCE_BYTES_MAX = 16 * 1024 * 1024
-_IN_CLASS = ("signature", "limits", "bytes_per_token")
+_IN_CLASS = ("signature", "limits", "bytes_per_token", "precision")
 _FILLED_IN = ("runtime", "code", "files", "code_sha256")
 
 

@@ -129,15 +129,16 @@ class Model:
     represent) and stacked along a new first axis, and `mask` (bool, rows × longest row), which is
     true for real values.
 
-    `batchfleet models publish FILE.py` writes `signature`, `limits` and `bytes_per_token` into the
-    manifest. The file is parsed, not imported: use literals only. They are not used later;
-    `LoadContext` has the values in use. Without them, a model accepts any inputs, has no length
-    rule, and gets the default limits.
+    `batchfleet models publish FILE.py` writes `signature`, `limits`, `bytes_per_token` and
+    `precision` into the manifest. The file is parsed, not imported: use literals only. They are not
+    used later; `LoadContext` has the values in use. Without them, a model accepts any inputs, has
+    no length rule, gets the default limits, and serves exact answers only.
     """
 
     signature: ClassVar[Mapping[str, Any]] = {}
     limits: ClassVar[Mapping[str, Any]] = {}
     bytes_per_token: ClassVar[float] = 0
+    precision: ClassVar[str] = "exact"
     stack: ClassVar[bool] = False
     pad_side: str = "right"
     pad_value: float = 0

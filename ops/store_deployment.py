@@ -1,7 +1,7 @@
 """Deploying out of the store, and the copy of each deploy record that lies there."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -13,14 +13,15 @@ from ..broker import fleet
 from ..models.listing import LeftOut
 from ..models.manifest import Manifest
 from ..models.store import Store, storage
-from ..wire.errors import StoreError
+from ..wire.deployment import VersionRecord
+from ..wire.errors import StoreError, VersionRefusedError
 from .deployment import Deployed, Operator, copy_of_record, deploy
 
 COPY_NAME = "deploy.json"
 
 
 def deploy_version(
-    operator: Operator, store: Store, manifest: Manifest, tenants: Sequence[str]
+    operator: Operator, store: Store, model: str, record: VersionRecord, tenants: Sequence[str]
 ) -> Deployed:
     """Put a version of the store in service, and keep a copy of the record.
 
@@ -29,13 +30,17 @@ def deploy_version(
         StoreError: the copy could not be written; the version is in service.
         ServerError: the server failed; deploy it again.
     """
-    done = deploy(operator, manifest.model, manifest.record(), tenants)
-    keep_copy(operator, store, manifest.model)
+    done = deploy(operator, model, record, tenants)
+    keep_copy(operator, store, model)
     return done
 
 
 def deploy_missing(
-    operator: Operator, store: Store, patterns: str, tenants: Sequence[str]
+    operator: Operator,
+    store: Store,
+    patterns: str,
+    tenants: Sequence[str],
+    settle: Callable[[Manifest], VersionRecord],
 ) -> list[LeftOut]:
     """Deploy the newest version of each model that fits `patterns` and is not deployed yet.
 
@@ -46,6 +51,7 @@ def deploy_missing(
         store: where the models are.
         patterns: as in the setting `models`, `a,ocr-*`.
         tenants: for whom.
+        settle: makes the record of a version that is deployed for the first time.
     """
     wanted = [pattern.strip() for pattern in patterns.split(",")]
     survey = store.survey()
@@ -55,7 +61,10 @@ def deploy_missing(
         if not fits or operator.deploy_hash(model):
             continue
         try:
-            deploy_version(operator, store, store.manifest(model, versions[-1]), tenants)
+            record = settle(store.manifest(model, versions[-1]))
+            deploy_version(operator, store, model, record, tenants)
+        except VersionRefusedError as error:
+            left_out.append(LeftOut(f"{model}/{versions[-1]}", str(error)))
         except StoreError as error:
             left_out.append(LeftOut(f"{model}/{COPY_NAME}", str(error)))
     return left_out

@@ -108,6 +108,16 @@ def try_candidate(
     return trial
 
 
+def judge_precision(manifest: Manifest, settings: Settings, environ: Mapping[str, str]) -> str:
+    """What precision `auto` means on this machine, for a version of the store.
+
+    Raises:
+        VersionRefusedError: the version cannot be loaded.
+    """
+    candidate = candidate_of_store(settings, manifest)
+    return judge_candidate(candidate, (), settings, environ).settled
+
+
 def judge_candidate(
     candidate: Candidate, inputs: Sequence[Any], settings: Settings, environ: Mapping[str, str]
 ) -> Judgement:

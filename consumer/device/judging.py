@@ -14,7 +14,7 @@ from ...models.engines import (
 )
 from ...models.traces import with_own_frames
 from ...service.clock import Clock
-from ...wire.deployment import PRECISIONS
+from ...wire.deployment import EXACT, PRECISIONS
 from ...wire.errors import StoreError
 from .engine_choice import measure_engines
 from .loading import open_model, refusal
@@ -67,7 +67,7 @@ def judge(job: JudgingJob, clock: Clock, logger: Any) -> Judgement:
         loaded, files = open_model(job.load, store_opener(job.options), clock, logger)
         engines = check_engines(list(loaded.model.engines()))
         if not engines:
-            return Judgement()
+            return Judgement(settled=EXACT)
         measured = measure_engines(loaded, engines, files.golden, clock, job.inputs)
     except KeyboardInterrupt:
         raise

@@ -7,14 +7,25 @@ import click
 from ...models.store import Store
 from ...service.clock import SystemClock
 from ...service.lifecycle import StopSignal
+from ...wire.deployment import PRECISIONS, Deployment
 from .. import deployment
 from ..deployment import parse_overrides
+from ..precision import settle
 from ..store_deployment import deploy_version, keep_copy
+from ..trying import judge_precision
 from ..verdict import Verdict, await_verdict, read_verdict
 from ._shared.connecting import changing
 from ._shared.finding import find_version
 from ._shared.following import follow, print_change, report_following, wait_option
-from ._shared.options import LOGS, Loaded, examples, json_option, seconds, with_settings
+from ._shared.options import (
+    ENVIRONMENTS,
+    LOGS,
+    Loaded,
+    examples,
+    json_option,
+    seconds,
+    with_settings,
+)
 from ._shared.output import say
 
 _VERSION_COMMAND = "MODEL[/VERSION]"
@@ -63,20 +74,35 @@ def deploy() -> None:
     metavar="SECONDS",
     help="How long to wait for a worker to be ready, and for all to follow; 0 = do not wait.",
 )
-@with_settings("redis_url", "namespace", "tenant", "store", *LOGS)
+@click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    help="Precision of a version published with auto.  [default: as deployed before, else as "
+    "measured here]",
+)
+@with_settings(
+    *("redis_url", "namespace", "tenant", "store", "device", "threads", "allow_code", "cache"),
+    *ENVIRONMENTS,
+    *LOGS,
+)
 @json_option
 @examples(
     "batchfleet deploy minilm",
     "batchfleet deploy minilm/1 --tenant acme",
     "batchfleet deploy minilm/2 --wait 120",
 )
-def deploy_one(loaded: Loaded, *, name: str, wait_s: float, as_json: bool) -> None:
+def deploy_one(
+    loaded: Loaded, *, name: str, wait_s: float, precision: str | None, as_json: bool
+) -> None:
     """Put a model version in service, and open the model to a tenant (--tenant).
 
     Without VERSION, deploy the newest version in the store. The command waits until a worker is
     ready to serve it (--wait). If all workers refuse it, their reasons are printed and the exit
     code is 1; the version stays deployed. To roll back, deploy the previous version. The exit code
     is also 1 if a live router or worker does not follow the change in time.
+
+    A version published with precision auto is measured on this machine when it is first deployed,
+    as `batchfleet models judge` does. Its precision then stays until you name another one.
     """
     store = Store(loaded.settings.store)
     manifest = find_version(store, name)
@@ -84,7 +110,10 @@ def deploy_one(loaded: Loaded, *, name: str, wait_s: float, as_json: bool) -> No
     with changing(loaded.settings) as operator:
         read = partial(read_verdict, operator, model, version)
         before = read()
-        done = deploy_version(operator, store, manifest, [loaded.settings.tenant])
+        deployed = Deployment.from_hash(model, operator.deploy_hash(model))
+        judge = partial(judge_precision, manifest, loaded.settings, loaded.environ)
+        record = settle(manifest, deployed, precision or "", judge)
+        done = deploy_version(operator, store, model, record, [loaded.settings.tenant])
         verdict = Verdict()
         if wait_s:
             pause = StopSignal().wait

@@ -1,20 +1,25 @@
 """`batchfleet up`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import click
 
 from ...broker import fleet as fleet_commands
+from ...models.manifest import Manifest
 from ...models.store import Store
 from ...service.clock import SystemClock
 from ...service.descendants import adopt_orphans
 from ...service.events import Events
 from ...service.lifecycle import StopSignal
-from ...service.settings import OWN_CODE
+from ...service.settings import OWN_CODE, Settings
+from ...wire.deployment import VersionRecord
 from ...wire.keys import ModelKeys
 from ..local_fleet import LocalFleet, ProcessContext
+from ..precision import settle
 from ..store_deployment import deploy_missing
+from ..trying import judge_precision
 from ._shared.connecting import changing
 from ._shared.finding import require_own_store, tell_left_out
 from ._shared.options import Loaded, examples, json_option, port_option, settings_of, with_settings
@@ -51,13 +56,19 @@ def up(loaded: Loaded, *, port: int | None, as_json: bool) -> None:
         with changing(local.settings) as operator:
             settings = local.settings
             store, tenants = Store(settings.store), [settings.tenant]
-            tell_left_out(deploy_missing(operator, store, settings.models, tenants))
+            record_of = partial(_record, settings=settings, environ=loaded.environ)
+            tell_left_out(deploy_missing(operator, store, settings.models, tenants, record_of))
             deployed = operator.executor.run(fleet_commands.models(settings.namespace))
         if local.start_programs(lambda sentence: say(sentence, err=True)):
             _announce(local, deployed, as_json=as_json)
             local.supervise()
         if not as_json:
             say("stopping …", err=True)
+
+
+def _record(manifest: Manifest, *, settings: Settings, environ: Mapping[str, str]) -> VersionRecord:
+    """The record of a version that is deployed for the first time, here where its workers run."""
+    return settle(manifest, None, "", partial(judge_precision, manifest, settings, environ))
 
 
 def _announce(local: LocalFleet, deployed: Sequence[str], *, as_json: bool) -> None:
