@@ -8,6 +8,7 @@ from os import getpid
 from random import Random
 
 from ..broker import membership
+from ..broker.advice import advise
 from ..broker.interface import COMMAND_TIMEOUT_S, Broker, Executor, blocking_timeout_s
 from ..broker.redis_broker import RedisBroker
 from ..broker.rights import WORKER, require_rights
@@ -263,6 +264,8 @@ class Keeper:
         self._match_lanes(deployments)
         self._worker.use_records(deployments)
         self._announce(deployments)
+        if not self._has_looked:
+            advise(executor, self._context.events, self._context.settings)
         self._has_looked = True
 
     def _match_lanes(self, deployments: Mapping[str, Deployment]) -> None:
