@@ -160,7 +160,7 @@ _TABLE = (
     Field(
         "id",
         _read_name("id"),
-        meaning="Id of the request. If a request has this id, wait for its reply instead.",
+        meaning="Id of the request. If one with this id exists, wait for its reply instead.",
     ),
     Field("inputs", bytes),
     Field("inputs_at", read_reference),
@@ -181,7 +181,7 @@ _TABLE = (
     Field(
         "delay_ms",
         Range(0, limits.DELAY_MS_MAX),
-        meaning="Wait this long before running; the timeout begins then.",
+        meaning="Run it after this time; the timeout starts then.",
     ),
     Field(
         "retries", Range(0, limits.RETRIES_MAX), True, "Maximum number of retries after a failure."

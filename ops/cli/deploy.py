@@ -45,10 +45,11 @@ class DeployGroup(click.Group):
 def deploy() -> None:
     """Put a model version in service.
 
-    Without VERSION, deploy the newest version in the store. From then on,
-    it serves all requests that name no version (it is the stable version). Deploying the same
-    version again is safe.
-    `batchfleet deploy MODEL --help` lists the options.
+    Without VERSION, deploy the newest version in the store. The deployed version becomes the
+    active one: it serves all requests that name no version. Deploying the same version again is
+    safe. Options: --wait SECONDS, how long to wait for a worker to be ready; --tenant NAME, also
+    create the request stream of this tenant; and those of the settings (`batchfleet deploy MODEL
+    --help` describes them).
     """
 
 
@@ -61,7 +62,8 @@ def deploy() -> None:
     default=_WAIT_S,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait for a worker to be ready, and for all to follow; 0 = do not wait.",
+    help="How long to wait for a worker to be ready, and then for all routers and workers to read "
+    "the change; 0 = do not wait.",
 )
 @with_settings("redis_url", "namespace", "tenant", "store", *LOGS)
 @json_option
@@ -71,12 +73,13 @@ def deploy() -> None:
     "batchfleet deploy minilm/2 --wait 120",
 )
 def deploy_one(loaded: Loaded, *, name: str, wait_s: float, as_json: bool) -> None:
-    """Put a model version in service, and open the model to a tenant (--tenant).
+    """Put a model version in service.
 
-    Without VERSION, deploy the newest version in the store. The command waits until a worker is
-    ready to serve it (--wait). If all workers refuse it, their reasons are printed and the exit
-    code is 1; the version stays deployed. To roll back, deploy the previous version. The exit code
-    is also 1 if a live router or worker does not follow the change in time.
+    Without VERSION, deploy the newest version in the store. With --tenant, also create the request
+    stream of that tenant. The command waits until a worker is ready to serve the version (--wait).
+    If all workers refuse it, their reasons are printed and the exit code is 1; the version stays
+    active. To roll back, deploy the previous version. The exit code is also 1 if a live router or
+    worker has not read the new deploy record in time.
     """
     store = Store(loaded.settings.store)
     manifest = find_version(store, name)
