@@ -133,7 +133,7 @@ class Settings:
 
     redis_url: str = _row(
         "",
-        "URL of the Redis server; only `up` can do without (it starts a private server)",
+        "URL of the Redis server; without it, `up` starts a private server",
         rule=redis_url_fault,
         secret=True,
     )
@@ -148,7 +148,7 @@ class Settings:
     store: str = _row("./store", "model store: a folder or an fsspec URL", *_WORKER, secret=True)
     shared_store: str = _row(
         "",
-        "use the store at this path even if other users can write to it",
+        "the same path as store, to use it even if other users can write to it",
         *_WORKER,
         rule=_anything,
         secret=True,

@@ -167,7 +167,7 @@ _TABLE = (
     Field("inputs_bytes", Range(1, limits.INPUTS_BYTES_MAX), is_carried=True),
     Field("content_type", CONTENT_TYPES),
     Field("accept", CONTENT_TYPES, is_carried=True),
-    Field("version", _read_name("version"), True, "Version to run; default: the deployed one."),
+    Field("version", _read_name("version"), True, "Version to run; default: the active one."),
     Field("parameters", _read_parameters, True, "Parameters for the model, a JSON object."),
     Field("outputs", _read_output_names, True, "Return only these outputs."),
     Field("priority", PRIORITIES, meaning="Queue priority."),

@@ -35,7 +35,7 @@ class DeployGroup(click.Group):
         return super().parse_args(ctx, args)
 
 
-@click.group(cls=DeployGroup, subcommand_metavar="MODEL[/VERSION] | set MODEL KEY=VALUE…")
+@click.group(cls=DeployGroup, subcommand_metavar="MODEL[/VERSION] | set MODEL LIMIT=VALUE…")
 @examples(
     "batchfleet deploy minilm",
     "batchfleet deploy minilm/1 --tenant acme",
@@ -47,9 +47,7 @@ def deploy() -> None:
 
     Without VERSION, deploy the newest version in the store. The deployed version becomes the
     active one: it serves all requests that name no version. Deploying the same version again is
-    safe. Options: --wait SECONDS, how long to wait for a worker to be ready; --tenant NAME, also
-    create the request stream of this tenant; and those of the settings (`batchfleet deploy MODEL
-    --help` describes them).
+    safe. For the options, run `batchfleet deploy MODEL --help`.
     """
 
 
@@ -75,11 +73,12 @@ def deploy() -> None:
 def deploy_one(loaded: Loaded, *, name: str, wait_s: float, as_json: bool) -> None:
     """Put a model version in service.
 
-    Without VERSION, deploy the newest version in the store. With --tenant, also create the request
-    stream of that tenant. The command waits until a worker is ready to serve the version (--wait).
-    If all workers refuse it, their reasons are printed and the exit code is 1; the version stays
-    active. To roll back, deploy the previous version. The exit code is also 1 if a live router or
-    worker has not read the new deploy record in time.
+    Without VERSION, deploy the newest version in the store. With --tenant, create the request
+    stream of that tenant, too. The command waits until a worker is ready to serve the version; if
+    none is ready after --wait, it says so and goes on. If all workers refuse it, their reasons are
+    printed and the exit code is 1; the version stays active. To roll back, deploy the previous
+    version. The exit code is also 1 if a live router or worker has not read the new deploy record
+    in time.
     """
     store = Store(loaded.settings.store)
     manifest = find_version(store, name)
@@ -102,7 +101,7 @@ def deploy_one(loaded: Loaded, *, name: str, wait_s: float, as_json: bool) -> No
 
 @deploy.command("set", short_help="Override limits of a deployed model.")
 @click.argument("model")
-@click.argument("assignments", metavar="KEY=VALUE…", nargs=-1, required=True)
+@click.argument("assignments", metavar="LIMIT=VALUE…", nargs=-1, required=True)
 @wait_option
 @with_settings("redis_url", "namespace", "store", *LOGS)
 @json_option
@@ -114,7 +113,7 @@ def deploy_one(loaded: Loaded, *, name: str, wait_s: float, as_json: bool) -> No
 def deploy_set(
     loaded: Loaded, *, model: str, assignments: tuple[str, ...], wait_s: float, as_json: bool
 ) -> None:
-    """Override limits of a deployed model; `KEY=` removes an override.
+    """Override limits of a deployed model; `LIMIT=` removes an override.
 
     The command returns when all live routers and workers follow the change. If one does not within
     --wait, it is named and the exit code is 1; the change stays active. Buckets that you remove are
