@@ -2,18 +2,18 @@
 
 from tests.mutants.mutant import Mutant
 
-CORE = "tests/unit/consumer/test_core.py"
+CORE = "tests/unit/consumer/batching/test_core.py"
 LIVENESS = "tests/unit/wire/test_liveness.py"
-HEART = "tests/unit/consumer/test_heartbeat.py"
-COST = "tests/unit/consumer/test_cost.py"
+HEART = "tests/unit/consumer/worker/test_heartbeat.py"
+COST = "tests/unit/consumer/batching/test_cost.py"
 VIEW = "tests/unit/router/test_view.py"
 PUMP = "tests/unit/router/test_pump.py"
 OUTAGE = "tests/unit/service/test_outage.py"
 MENDING = "tests/unit/router/test_mending.py"
 APART = "tests/unit/router/test_apart.py"
-INTAKE = "tests/unit/consumer/test_intake.py"
-BATCHER = "tests/unit/consumer/test_batcher.py"
-NEIGHBOURS = "tests/unit/consumer/test_device_neighbours.py"
+INTAKE = "tests/unit/consumer/worker/test_intake.py"
+BATCHER = "tests/unit/consumer/batching/test_batcher.py"
+NEIGHBOURS = "tests/unit/consumer/device/test_neighbours.py"
 
 PROGRAM_MUTANTS = [
     Mutant(
@@ -191,7 +191,7 @@ PROGRAM_MUTANTS = [
         before="            worker.note_lost_answer()\n",
         after="",
         tests=(
-            "tests/unit/consumer/test_intake_losses.py::"
+            "tests/unit/consumer/worker/test_intake_losses.py::"
             "test_what_a_lost_answer_handed_out_is_held_once",
         ),
     ),
@@ -234,7 +234,7 @@ PROGRAM_MUTANTS = [
         before="            (held.entry.parameters, kind),\n",
         after="            (held.entry.parameters, 0),\n",
         tests=(
-            "tests/unit/consumer/test_core.py::"
+            "tests/unit/consumer/batching/test_core.py::"
             "test_rows_of_several_kinds_run_one_kind_after_the_other",
         ),
     ),
