@@ -60,7 +60,7 @@ def test_one_that_comes_back_tells_all_again(wire, presence):
 def test_one_that_stops_is_gone_at_once(wire, presence):
     presence.announce(wire.executor, STAMPS)
     Presence(wire.keys.namespace, "r2", 60_000).announce(wire.executor, STAMPS)
-    presence.withdraw(wire.executor)
+    presence.leave(wire.executor)
     assert (names(wire), stamps(wire)) == (["r2"], None)
 
 

@@ -50,7 +50,7 @@ def beats():
 @pytest.fixture
 def heartbeat(executor, context, beats):
     found = Heartbeat(executor, context, "w1", threading.Event(), beats.append)
-    found.announce(KEYS, {"room": "1"})
+    found.announce({KEYS: {"room": "1"}})
     return found
 
 
@@ -159,7 +159,7 @@ def two_models(heartbeat, executor):
     """A heartbeat of two models; the keys of the first are spoilt by the test."""
     streams = fleet.queue_streams(OTHER, RECORD)
     executor.run(fleet.deploy(OTHER, RECORD, streams, "n", [TENANT]))
-    heartbeat.announce(OTHER, {"room": "1"})
+    heartbeat.announce({KEYS: {"room": "1"}, OTHER: {"room": "1"}})
     return heartbeat
 
 
