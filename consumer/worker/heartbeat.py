@@ -24,7 +24,7 @@ class Heartbeat:
     The keeper calls `announce`; the rest belongs to the heartbeat thread. After a beat went through
     for all models, `on_beat` gets the moment before it was sent: the lease begins again there. A
     name that is gone from the living, because the server lost its data or somebody deleted it, is
-    entered again where no peer can have buried it. A model whose keys are of a foreign kind is
+    entered again where no peer can have buried it. A model whose keys have the wrong type is
     reported once and set aside: it must not cost the others their beat. `stopping` ends it.
     """
 

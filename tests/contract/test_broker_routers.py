@@ -83,7 +83,7 @@ def test_a_foreign_key_gives_way(wire, presence):
 
 
 @pytest.mark.parametrize("said", [b"", b"{", b"[]", b'{"models": 1}', b'{"models": {"m": 1}}'])
-def test_what_a_foreign_hand_wrote_says_nothing(wire, said):
+def test_what_others_wrote_says_nothing(wire, said):
     wire.ask("SET", router_key(wire.keys.namespace, "r1"), said, "PX", TTL_MS)
     assert stamps(wire) == {}
 

@@ -70,7 +70,7 @@ PROGRAM_MUTANTS = [
         path="router/view.py",
         before="    tenants = tenants or (known.tenants if known else ())\n",
         after="",
-        tests=(f"{MENDING}::test_tenants_are_served_on_while_nothing_can_be_made_anew",),
+        tests=(f"{MENDING}::test_tenants_are_served_on_while_nothing_can_be_recreated",),
     ),
     Mutant(
         name="a step of one model ends the pass",
@@ -124,7 +124,7 @@ PROGRAM_MUTANTS = [
         path="consumer/worker/heartbeat.py",
         before="            if error.remedy not in _OF_ONE_MODEL:\n",
         after="            if True:\n",
-        tests=(f"{HEART}::test_leaving_goes_on_behind_a_foreign_key",),
+        tests=(f"{HEART}::test_leaving_continues_behind_a_foreign_key",),
     ),
     Mutant(
         name="a frozen router trusts what it saw before",
@@ -132,7 +132,7 @@ PROGRAM_MUTANTS = [
         path="router/view.py",
         before="            self._since = {}\n",
         after="            pass\n",
-        tests=(f"{VIEW}::test_a_gap_between_two_looks_begins_the_watch_anew",),
+        tests=(f"{VIEW}::test_a_gap_between_two_looks_begins_the_watch_again",),
     ),
     Mutant(
         name="one look for what dead routers left",
