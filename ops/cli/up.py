@@ -34,8 +34,9 @@ def up(loaded: Loaded, *, port: int | None, as_json: bool) -> None:
     """Start a whole fleet on this machine.
 
     Starts a private server (unless --redis-url or BATCHFLEET_REDIS_URL names one), a router and
-    workers. Deploys each model in the store that is not deployed yet, in its newest version.
-    Restarts programs that exit. Ctrl-C stops everything; the private server keeps no data.
+    workers. Deploys the newest version of every model in the store that has no deployed version
+    yet. After startup, programs that exit are restarted. Ctrl-C stops everything; the private
+    server keeps no data.
     """
     require_own_store(loaded.settings)
     stop = StopSignal()

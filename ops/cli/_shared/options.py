@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -111,7 +112,7 @@ _config_option = click.option(
 
 
 def _setting_option(row: SettingRow) -> Callable[[Decorated], Decorated]:
-    default = f"; default {row.default}" if row.default != "" else ""
+    default = f"; default: {json.dumps(row.default)}" if row.default != "" else ""
     return click.option(
         row.flag,
         row.name,
