@@ -3,7 +3,6 @@
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import fsspec
@@ -15,6 +14,7 @@ from ..models.manifest import Manifest
 from ..models.store import Store, storage
 from ..wire.deployment import VersionRecord
 from ..wire.errors import StoreError, VersionRefusedError
+from ..wire.names import matches
 from .deployment import Deployed, Operator, copy_of_record, deploy
 
 COPY_NAME = "deploy.json"
@@ -53,12 +53,10 @@ def deploy_missing(
         tenants: for whom.
         settle: makes the record of a version that is deployed for the first time.
     """
-    wanted = [pattern.strip() for pattern in patterns.split(",")]
     survey = store.survey()
     left_out = list(survey.left_out)
     for model, versions in survey.models.items():
-        fits = any(fnmatchcase(model, pattern) for pattern in wanted)
-        if not fits or operator.deploy_hash(model):
+        if not matches(model, patterns) or operator.deploy_hash(model):
             continue
         try:
             record = settle(store.manifest(model, versions[-1]))

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from secrets import token_hex
 
+from ..broker.advice import advise
 from ..broker.errors import StaleRecordError
 from ..broker.interface import COMMAND_TIMEOUT_S
 from ..broker.rights import ROUTER, require_rights
@@ -28,7 +29,7 @@ _SLOW_LOOK_MS = 1_000
 _PACE = Pace(back_off=PROMPT, goes_first=True)
 
 
-class Keeper:
+class RouterKeeper:
     """Owns the router's view of the fleet, and hands it to the pumps as `shared.situations`.
 
     Each tick sweeps; every `refresh_ms`, or when a pump asks for it, it reads the fleet first.
@@ -101,6 +102,8 @@ class Keeper:
             name: self._situation(name, model) for name, model in view.models.items()
         }
         self._pumps.match(view.models.values(), stop)
+        if not self.has_looked:
+            advise(self._executor, self._shared.events, self._settings)
         self.has_looked = True
         stamps = {name: model.deployment.stamp for name, model in view.models.items()}
         self._steps.run("presence", "", partial(self._presence.announce, self._executor, stamps))
@@ -170,12 +173,12 @@ class Keeper:
                 )
 
     def close(self) -> None:
-        """Withdraw the router's announcement, and disconnect."""
+        """Remove the router's announcement, and disconnect."""
         self._loop.end()
         outage = self._shared.watchdog.outage
         if not outage.is_on:  # else nobody can be told, and a stop must not wait for it
             try:
-                self._presence.withdraw(self._executor)
+                self._presence.leave(self._executor)
             except ServerError as error:
                 outage.begins(error)
         self._executor.close()

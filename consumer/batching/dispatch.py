@@ -66,18 +66,31 @@ def allowed_ms(held: HeldRequest) -> float:
 
 
 def preparing_ms(lanes: Iterable[Lane]) -> float:
-    """How long what is being prepared may take, one after the other."""
+    """How long what is being prepared may take, one after the other; not what is fetched first.
+
+    Fetches have threads of their own.
+    """
     return sum(
-        lane.preparing * lane.record.limits.preprocess_ms for lane in lanes if lane.preparing
+        (lane.preparing - lane.fetching) * lane.record.limits.preprocess_ms
+        for lane in lanes
+        if lane.preparing
     )
+
+
+def fetching_ms(lanes: Iterable[Lane]) -> float:
+    """How long what is being fetched may take, with its preparation, one after the other."""
+    return sum(2 * lane.fetching * lane.record.limits.preprocess_ms for lane in lanes)
 
 
 def prepare_messages(lane: Lane, requests: Sequence[HeldRequest]) -> list[Message]:
     """What has requests preprocessed; those that lie elsewhere are fetched first."""
     here = [item_of(held) for held in requests if not held.is_at_url]
-    elsewhere = [item_of(held) for held in requests if held.is_at_url]
+    elsewhere: dict[str, list[Item]] = {}
+    for held in requests:
+        if held.is_at_url:
+            elsewhere.setdefault(held.entry.tenant, []).append(item_of(held))
     messages: list[Message] = [Prepare(lane.number, here)] if here else []
-    return [*messages, Fetch(lane.number, elsewhere)] if elsewhere else messages
+    return messages + [Fetch(lane.number, tenant, items) for tenant, items in elsewhere.items()]
 
 
 def item_of(held: HeldRequest) -> Item:

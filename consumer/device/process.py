@@ -4,15 +4,17 @@
 - The device thread while it is idle, else the main thread, receives messages and writes out what
   the socket could not take (`receive_turns.py`).
 - Two threads beside it preprocess ahead of the device, and postprocess behind it.
-- A few more fetch inputs that lie elsewhere, so that a slow place does not hold up the others.
+- A few more fetch inputs that lie elsewhere, so that a slow place does not hold up the others,
+  nor one tenant another.
 """
 
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from itertools import takewhile
+from typing import Any, TypeVar
 
 from ...models.traces import with_own_frames
 from ...service.clock import Clock
@@ -33,6 +35,7 @@ from ..link.protocol import (
     Item,
     Load,
     Memory,
+    Message,
     Prepare,
     PreparedItem,
     PreparedRows,
@@ -53,13 +56,13 @@ from .opened import Opener
 from .preparing import prepare_all
 from .receive_turns import ReceiveTurns
 from .running import batch_of, keep_output, run_batch
-from .thread_pool import FairQueue, ThreadPool
+from .thread_pool import FairQueue, JobsMax, ThreadPool
 
 SIDE_THREADS = 2
 # Lanes whose batches all take less: nobody needs to receive meanwhile.
 QUICK_MS = 1.0
 FETCH_THREADS = 8
-FETCHES_OF_A_HOST_MAX = 4
+FETCHES_MAX = JobsMax(of_tenant=6, of_host=4)
 MEMORY_EVERY_MS = 1000
 MEMORY_STEP_BYTES = 1024 * 1024
 # Larger outputs are encoded beside the device thread, which has the next batch to start.
@@ -71,6 +74,7 @@ FLUSH_MS = 5
 WIND_UP_MS = 10_000
 
 
+T = TypeVar("T")
 _RowErrors = list[tuple[int, RequestError]]
 
 
@@ -93,7 +97,7 @@ class DeviceProcess:
         self._book = RequestBook()
         self._turns = ReceiveTurns(self._receive, channel.wake)
         self._side = ThreadPool("side", SIDE_THREADS, crashed)
-        self._fetches = FairQueue(FETCHES_OF_A_HOST_MAX)
+        self._fetches = FairQueue(FETCHES_MAX)
         self._fetchers = ThreadPool("fetch", FETCH_THREADS, crashed, self._fetches)
         self._fetcher = Fetcher(clock)
         self._device_thread = guarded_thread(
@@ -179,9 +183,10 @@ class DeviceProcess:
     def _expect_fetched(self, message: Fetch) -> None:
         self._book.expect(message.lane, (item.request for item in message.items))
         for item in message.items:
-            fetch = Fetch(message.lane, [item])
+            fetch = message._replace(items=[item])
             host = host_of(item.inputs.decode(errors="replace"))
-            self._fetches.put(partial(self._unless_stopping, self._fetch, fetch), host)
+            job = partial(self._unless_stopping, self._fetch, fetch)
+            self._fetches.put(job, message.tenant, host)
 
     def _expect_run(self, message: PrepareRun) -> None:
         self._book.expect(message.lane, (item.request for item in message.items))
@@ -321,55 +326,63 @@ class DeviceProcess:
         return prepare_all(self._loaded.get(lane_number), items, self._clock)
 
     def _prepare(self, message: Prepare) -> None:
-        items: list[PreparedItem] = []
+        items = takewhile(lambda _: not self._stopping, message.items)
+        self._send_as_done(PreparedRows, map(partial(self._prepare_item, message.lane), items))
+
+    def _prepare_item(
+        self, lane_number: int, item: Item
+    ) -> tuple[list[PreparedItem], list[Failure]]:
+        requests, failed = self._prepare_items(lane_number, (item,))
+        prepared = [request.report() for request in requests if self._book.add(request)]
+        return prepared, [failure for failure in failed if self._book.drop((failure.request,))]
+
+    def _send_as_done(
+        self,
+        message: Callable[[list[T], list[Failure]], Message],
+        results: Iterable[tuple[list[T], list[Failure]]],
+    ) -> None:
+        """Do a long job, and send what is done and what has failed every `FLUSH_MS`."""
+        done: list[T] = []
         failures: list[Failure] = []
         flush_ms = self._clock.monotonic_ms() + FLUSH_MS
-        for item in message.items:
-            if self._stopping:
-                return
-            requests, failed = self._prepare_items(message.lane, (item,))
-            items += [request.report() for request in requests if self._book.add(request)]
-            failures += [failure for failure in failed if self._book.drop((failure.request,))]
-            if self._clock.monotonic_ms() >= flush_ms:
-                self._send_prepared(items, failures)
-                items, failures = [], []
+        for found, failed in results:
+            done += found
+            failures += failed
+            if (done or failures) and self._clock.monotonic_ms() >= flush_ms:
+                self._channel.send(message(done, failures))
+                done, failures = [], []
                 flush_ms = self._clock.monotonic_ms() + FLUSH_MS
-        self._send_prepared(items, failures)
+        if done or failures:
+            self._channel.send(message(done, failures))
 
     def _fetch(self, message: Fetch) -> None:
         """Fetch and preprocess one request, on the same thread: it holds one body at a time."""
         (item,) = message.items
+        if not self._book.expects(item.request):
+            return
         loaded = self._loaded.get(message.lane)
         try:
             if loaded is not None:
-                inputs = self._fetcher.fetch(item.inputs.decode(), loaded.record.limits)
+                url = item.inputs.decode()
+                inputs = self._fetcher.fetch(url, loaded.record.limits, message.tenant)
                 item = item._replace(inputs=inputs)
         except BaseException as error:  # noqa: BLE001  one request is no reason to end the others
             failed = request_error(error, "fetch", self._faults)
             if self._book.drop((item.request,)):
-                self._send_prepared([], [failure_of(item.request, failed)])
+                self._channel.send(PreparedRows([], [failure_of(item.request, failed)]))
             return
         self._prepare(Prepare(message.lane, [item]))
 
-    def _send_prepared(self, items: list[PreparedItem], failures: list[Failure]) -> None:
-        if items or failures:
-            self._channel.send(PreparedRows(items, failures))
-
     def _answer(
-        self,
-        loaded: LoadedModel,
-        request: PreparedRequest,
-        answers: list[Answer],
-        failures: list[Failure],
-    ) -> None:
+        self, loaded: LoadedModel, request: PreparedRequest
+    ) -> tuple[list[Answer], list[Failure]]:
         started_ms = self._clock.monotonic_ms()
         try:
             outputs = encode_answer(loaded, request)
         except BaseException as error:  # noqa: BLE001  one request is no reason to end the others
             failed = request_error(error, "answer", loaded.logger)
-            failures.append(loaded.failure_of(request.number, failed))
-            return
-        answers.append(Answer(request.number, outputs, self._clock.monotonic_ms() - started_ms))
+            return [], [loaded.failure_of(request.number, failed)]
+        return [Answer(request.number, outputs, self._clock.monotonic_ms() - started_ms)], []
 
     def _answer_inline(
         self, loaded: LoadedModel, requests: Sequence[PreparedRequest], failures: list[Failure]
@@ -384,21 +397,13 @@ class DeviceProcess:
             ]
         answers: list[Answer] = []
         for request in requests:
-            self._answer(loaded, request, answers, failures)
+            answered, failed = self._answer(loaded, request)
+            answers += answered
+            failures += failed
         return answers
 
     def _answer_beside(self, loaded: LoadedModel, requests: Sequence[PreparedRequest]) -> None:
-        answers: list[Answer] = []
-        failures: list[Failure] = []
-        flush_ms = self._clock.monotonic_ms() + FLUSH_MS
-        for request in requests:
-            self._answer(loaded, request, answers, failures)
-            if self._clock.monotonic_ms() >= flush_ms:
-                self._channel.send(Answers(answers, failures))
-                answers, failures = [], []
-                flush_ms = self._clock.monotonic_ms() + FLUSH_MS
-        if answers or failures:
-            self._channel.send(Answers(answers, failures))
+        self._send_as_done(Answers, map(partial(self._answer, loaded), requests))
 
 
 def _give_back(

@@ -10,6 +10,8 @@ from documents.play import blocks_of
 from batchfleet import CallerError, ModelError
 from batchfleet.models.code_rule import ENTRY_POINTS
 from batchfleet.models.drafting import PublishOptions, draft_of_file
+from batchfleet.models.engines import is_alike
+from batchfleet.models.likeness import likeness_of
 from batchfleet.testing import serve
 
 ALL = blocks_of("docs/models.md")
@@ -38,7 +40,7 @@ def model_of(tmp_path):
 
 
 def test_every_block_is_a_class_that_is_asked_below():
-    assert BLOCKS.keys() == {"Shout", "Mean", "Score", "Index"}
+    assert BLOCKS.keys() == {"Shout", "Mean", "Score", "Scale", "Index"}
     assert len(BLOCKS) == len(ALL) - 1
 
 
@@ -46,12 +48,27 @@ def test_entry_points_are_shown_as_they_are_looked_for():
     """X12: the one block that is not Python."""
     (block,) = [block for block in ALL if block.language != "python"]
     (points,) = tomllib.loads(block.text)["project"]["entry-points"].items()
-    assert points == (ENTRY_POINTS, {"sentiment": "ours.sentiment:Sentiment"})
+    assert points == (ENTRY_POINTS, {"sentiment": "acme_models.sentiment:Sentiment"})
 
 
 def test_one_method_is_enough(model_of):
     with serve(model_of("Shout")) as client:
         assert client.infer("Shout", "hello").outputs["text"] == ["HELLO"]
+
+
+def test_each_engine_answers_alike(model_of):
+    row = {"x": np.array([0.5, -1.0], np.float32)}
+    model = model_of("Scale")()
+    model.load(None)
+    (expected,) = model.predict([row], None)
+    for engine in model.engines():
+        model.use_engine(engine.name)
+        (answer,) = model.predict([row], None)
+        assert is_alike(
+            likeness_of({"y": answer["y"][None]}, {"y": expected["y"][None]}), engine.precision
+        )
+    with serve(model_of("Scale")) as client:
+        assert client.infer("Scale", {"x": row["x"][None]}).outputs["y"].shape == (1, 4)
 
 
 def test_stacked_rows_of_unequal_length(model_of):
