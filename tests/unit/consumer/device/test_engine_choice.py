@@ -104,11 +104,17 @@ def test_engines_take_turns_forth_and_back(clock):
     assert [len(one.rounds_ms[0]) for one in measured] == [2, 2, 2]
 
 
-def test_slow_models_take_one_turn(clock):
+def test_slow_models_take_one_turn_at_load(choose, clock):
+    model = Switching(clock, slow=1_000)
+    assert choose(model).engine == PACKED
+    assert model.used == ["packed", "packed"]  # to measure it, and to use it
+
+
+def test_those_who_ask_for_it_get_both_turns_of_slow_models(clock):
     model = Switching(clock, slow=1_000)
     lane = lane_of(model, clock, limits=LIMITS)
     measured = measure_engines(lane, model.offered, (), clock)
-    assert [len(one.rounds_ms) for one in measured] == [1, 1, 1]
+    assert [len(one.rounds_ms) for one in measured] == [2, 2, 2]
 
 
 @pytest.mark.parametrize(
