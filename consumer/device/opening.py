@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from ... import __version__
 from ...models.agreement import disagreement
 from ...models.cache import default_cache
 from ...models.code import code_files
@@ -11,9 +10,9 @@ from ...models.code_loading import CodePlace, load_class
 from ...models.code_rule import CodeRule, check_allowed
 from ...models.files import MANIFEST_NAME
 from ...models.manifest import Manifest
-from ...models.measurements import Measurements
+from ...models.measurements import measurements_of
 from ...models.model import Model
-from ...models.runtimes import code_sha256, resolve
+from ...models.runtimes import resolve
 from ...models.store import Store
 from ...service.ownership import why_not_ours
 from ...wire.deployment import VersionRecord
@@ -51,14 +50,8 @@ def _open(load: Load, options: OpeningOptions) -> VersionFiles:
         parameters=manifest.parameters,
         lineage=manifest.lineage,
         golden=manifest.golden,
-        measurements=Measurements(options.cache, _measured_version(manifest)),
+        measurements=measurements_of(manifest, options.cache),
     )
-
-
-def _measured_version(manifest: Manifest) -> dict[str, str]:
-    """What decides, beside the machine, how fast a version is and what it answers."""
-    built_in = {} if manifest.code else {"code": code_sha256(manifest.runtime)}
-    return {"lineage": manifest.lineage, "batchfleet": __version__, **built_in}
 
 
 def _class_of(

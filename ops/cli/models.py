@@ -1,15 +1,18 @@
 """`batchfleet models`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 import orjson
 
+from ...models.cache import find_cache
 from ...models.drafting import draft_of_file
 from ...models.files import MANIFEST_NAME, files_under
 from ...models.importing import BUILTIN_NAMES, import_builtin, import_minilm
 from ...models.manifest import MANIFEST_BYTES_MAX, Manifest
+from ...models.measurements import measurements_of
 from ...models.store import Store
 from ...service.regular_files import read_regular
 from ...wire.errors import StoreError
@@ -197,24 +200,40 @@ def list_models(loaded: Loaded, *, as_json: bool) -> None:
 
 @models.command("show", short_help="Show the manifest of a version.")
 @click.argument("name", metavar="NAME[/VERSION]")
-@with_settings("store", *LOGS)
+@with_settings("store", "cache", *LOGS)
 @json_option
 @examples(
     "batchfleet models show minilm",
     "batchfleet models show minilm/1 --json",
 )
 def show(loaded: Loaded, *, name: str, as_json: bool) -> None:
-    """Show the manifest of a version; without VERSION, of the newest one."""
+    """Show the manifest of a version; without VERSION, of the newest one.
+
+    Also show which engine the workers of this machine have chosen for it, if their cache (--cache)
+    is yours to read.
+    """
     manifest = find_version(Store(loaded.settings.store), name)
     shown: dict[str, Any] = orjson.loads(manifest.to_json())
     shown["lineage"] = manifest.lineage
+    found = measurements_of(manifest, find_cache(loaded.settings.cache)).all_found()
+    shown["measured"] = [_measured(situation, figures) for situation, figures in found]
     if as_json:
         print_json(shown)
         return
     for key, value in shown.items():
-        if key != "golden":
+        if key not in ("golden", "measured"):
             say(f"{key:16} {_in_words(value)}")
     say(f"{'golden':16} {len(manifest.golden)} examples")
+    for figures in shown["measured"]:
+        say(f"{'measured':16} {_in_words(figures)}")
+
+
+def _measured(situation: Mapping[str, Any], figures: Any) -> dict[str, Any]:
+    """What was measured, without the cost curve, and where."""
+    kept = figures if isinstance(figures, dict) else {}
+    names = ("device", "threads", "torch", "precision")
+    shown = {name: kept.get(name) for name in ("engine", "gain", "difference", "cosine")}
+    return {**shown, **{name: situation.get(name) for name in names}}
 
 
 def _in_words(value: Any) -> str:

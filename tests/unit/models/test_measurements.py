@@ -46,7 +46,18 @@ def test_what_is_kept_again_takes_the_place_of_what_was(kept):
     assert kept.find(SITUATION) == {"engine": "plain"}
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b" " * 200_000])
+def test_all_that_is_known_of_a_version_is_listed_the_newest_first(kept, tmp_path):
+    other = Measurements(tmp_path / "cache", {**VERSION, "lineage": "c" * 16})
+    other.keep(SITUATION, "not ours")
+    for threads in (1, 2):
+        kept.keep({"threads": threads}, f"with {threads}")
+        for path in (tmp_path / "cache" / "measured").glob("*"):
+            age = path.stat().st_mtime_ns - 10**9
+            os.utime(path, ns=(age, age))
+    assert kept.all_found() == [({"threads": 2}, "with 2"), ({"threads": 1}, "with 1")]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", b" " * 200_000])
 def test_a_damaged_file_counts_as_none(kept, path_of, content):
     path_of().write_bytes(content)
     assert kept.find(SITUATION) is None
