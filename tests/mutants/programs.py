@@ -14,8 +14,46 @@ APART = "tests/unit/router/test_apart.py"
 INTAKE = "tests/unit/consumer/worker/test_intake.py"
 BATCHER = "tests/unit/consumer/batching/test_batcher.py"
 NEIGHBOURS = "tests/unit/consumer/device/test_neighbours.py"
+ENGINES = "tests/unit/models/test_engines.py"
+CHOICE = "tests/unit/consumer/device/test_engine_choice.py"
+PRECISION = "tests/unit/ops/test_precision.py"
 
 PROGRAM_MUTANTS = [
+    Mutant(
+        name="a fast engine serves whatever it answers",
+        breaks="an engine that is wrong is not used",
+        path="models/engines.py",
+        before=" and not one.fault and is_alike(one.likeness, precision)",
+        after=" and not one.fault",
+        tests=(f"{ENGINES}::test_an_engine_that_is_wrong_is_not_taken",),
+    ),
+    Mutant(
+        name="any gain is worth another engine",
+        breaks="another engine is used for a gain of a tenth or more",
+        path="models/engines.py",
+        before="    if gain_of(best, able[0]) < GAIN_MIN:\n",
+        after="    if gain_of(best, able[0]) < 1.0:\n",
+        tests=(f"{ENGINES}::test_a_small_gain_is_not_worth_another_engine",),
+    ),
+    Mutant(
+        name="examples are believed from the last start",
+        breaks="golden examples run at each start",
+        path="consumer/device/readiness.py",
+        before=(
+            "        check_golden(loaded, files.golden, loaded.record.precision)\n"
+            "        try_once(loaded)\n"
+        ),
+        after="        try_once(loaded)\n",
+        tests=(f"{CHOICE}::test_the_next_start_measures_nothing_and_still_checks",),
+    ),
+    Mutant(
+        name="precision is settled at each deploy",
+        breaks="a version keeps its precision",
+        path="ops/precision.py",
+        before="    if not wanted and before is not None and before.lineage == record.lineage:\n",
+        after="    if False:\n",
+        tests=(f"{PRECISION}::test_a_version_keeps_its_precision_when_it_is_deployed_again",),
+    ),
     Mutant(
         name="burial after one look",
         breaks="a worker is buried after a whole lease",
