@@ -22,6 +22,8 @@ TOLERANCE = 1e-5
 # Below it, a faster engine is not worth an answer that differs in the last digit.
 GAIN_MIN = 1.10
 ENGINES_MAX = 16
+# What no clock measures well.
+_LEAST_MS = 1e-3
 # The engines that may serve a version of each precision.
 _SERVING = {EXACT: (EXACT,), FP32: (EXACT, FP32), BF16: (BF16,)}
 
@@ -148,8 +150,8 @@ def gain_of(measured: Measured, plain: Measured) -> float:
     Other work of the machine only adds time, so the fastest runs of all rounds are compared: a
     machine that was busy for a round decides nothing.
     """
-    own = [min(of_shape) for of_shape in zip(*measured.rounds_ms, strict=True)]
-    others = [min(of_shape) for of_shape in zip(*plain.rounds_ms, strict=True)]
+    own = [max(_LEAST_MS, min(of_shape)) for of_shape in zip(*measured.rounds_ms, strict=True)]
+    others = [max(_LEAST_MS, min(of_shape)) for of_shape in zip(*plain.rounds_ms, strict=True)]
     logs = [log(other / one) for one, other in zip(own, others, strict=True)]
     return exp(fsum(logs) / len(logs)) if logs else 1.0
 

@@ -151,8 +151,8 @@ class Model:
 
         Called once, after `load`, which leaves the plain one in use. Answers of the others are
         compared with those of the plain one on the golden examples and on examples of `example`,
-        and the fastest that serves the version's precision is used. None: there is nothing to
-        choose.
+        and the fastest that serves the version's precision is used; on a CPU, what counts is the
+        time that the thread of `predict` computes. None: there is nothing to choose.
         """
         return ()
 

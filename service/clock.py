@@ -17,6 +17,9 @@ class Clock(Protocol):
     def wall_ms(self) -> float:
         """Milliseconds since 1970-01-01 UTC; may jump."""
 
+    def thread_cpu_ms(self) -> float:
+        """Milliseconds that this thread has computed; waiting for a busy CPU does not count."""
+
 
 class SystemClock:
     """The machine's time."""
@@ -28,3 +31,7 @@ class SystemClock:
     def wall_ms(self) -> float:
         """Milliseconds since 1970-01-01 UTC; may jump."""
         return time.time_ns() / 1e6
+
+    def thread_cpu_ms(self) -> float:
+        """Milliseconds that this thread has computed; waiting for a busy CPU does not count."""
+        return time.thread_time_ns() / 1e6

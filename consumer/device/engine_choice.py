@@ -132,7 +132,8 @@ class _Bench:
     ) -> None:
         self.loaded, self.golden = loaded, golden
         self._inputs = [*(example.inputs for example in golden), *inputs]
-        self._clock = clock
+        # A busy machine stretches what runs on its CPU, and not the CPU's work.
+        self._now_ms = clock.thread_cpu_ms if loaded.device == "cpu" else clock.monotonic_ms
         found = [self._example(length) for length in _lengths(loaded.record.limits)]
         self._examples = [request for request in found if request is not None]
 
@@ -168,11 +169,11 @@ class _Bench:
         return [1, fair] if fair > 1 else [1]
 
     def _fastest_ms(self, request: PreparedRequest, rows: int) -> float:
-        first_ms = batch_ms(self.loaded, request, rows, self._clock)
+        first_ms = batch_ms(self.loaded, request, rows, self._now_ms)
         if first_ms > _SLOW_MS:
             return first_ms
         # The first run prepared what all later ones find.
-        return min(batch_ms(self.loaded, request, rows, self._clock) for _ in range(2))
+        return min(batch_ms(self.loaded, request, rows, self._now_ms) for _ in range(2))
 
 
 def _decoded(body: bytes, content_type: str) -> Answer:

@@ -4,6 +4,7 @@ The main process cuts batches by it, and a version whose warm-up fails is refuse
 a request.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -130,7 +131,7 @@ def _measure_ms(loaded: LoadedModel, request: PreparedRequest, rows: int, clock:
 
     A slow first run counts itself: what is cold about it is small beside it, and time is short.
     """
-    run_ms = partial(batch_ms, loaded, request, rows, clock)
+    run_ms = partial(batch_ms, loaded, request, rows, clock.monotonic_ms)
     first_ms = run_ms()
     if first_ms > _SLOW_MS:
         return first_ms
@@ -141,12 +142,14 @@ def _measure_ms(loaded: LoadedModel, request: PreparedRequest, rows: int, clock:
     return min(second_ms, run_ms(), run_ms())
 
 
-def batch_ms(loaded: LoadedModel, request: PreparedRequest, rows: int, clock: Clock) -> float:
-    """Milliseconds of one batch of so many copies of a request's only row."""
+def batch_ms(
+    loaded: LoadedModel, request: PreparedRequest, rows: int, now_ms: Callable[[], float]
+) -> float:
+    """Milliseconds, by a clock, of one batch of so many copies of a request's only row."""
     batch = batch_of(_WARM_UP_BATCH, take_all([times(loaded, request, rows)]))
-    started_ms = clock.monotonic_ms()
+    started_ms = now_ms()
     outputs_of(loaded, batch)
-    return clock.monotonic_ms() - started_ms
+    return now_ms() - started_ms
 
 
 def _check_answer(loaded: LoadedModel, request: PreparedRequest, rows: int) -> None:

@@ -93,6 +93,9 @@ class VirtualClock:
     def monotonic_ms(self):
         return self._start_ms + self._world.now_ms
 
+    def thread_cpu_ms(self):
+        return self.monotonic_ms()
+
     def wall_ms(self):
         return _WALL_MS + self._world.now_ms + self.wall_offset_ms
 

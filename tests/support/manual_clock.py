@@ -16,6 +16,10 @@ class ManualClock:
         with self._lock:
             return self._monotonic_ms
 
+    def thread_cpu_ms(self) -> float:
+        """As though whoever lets time pass computed all the while."""
+        return self.monotonic_ms()
+
     def wall_ms(self) -> float:
         """The wall time given at the start, plus what was advanced and jumped."""
         with self._lock:
