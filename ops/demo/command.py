@@ -1,7 +1,8 @@
 """The demo: embed docstrings of the standard library with a fleet, measure it, and search them.
 
-One router, one worker, one torch thread, 256 requests in flight, on a private server. Beside it
-stand two figures of one process that runs the same runtime without any fleet (`Baselines`).
+One router, one worker, one torch thread, 256 requests in flight, on a private server: first with
+the exact model, then with the same weights and precision auto. Beside it stand two figures of one
+process that runs the same runtime without any fleet (`Baselines`).
 """
 
 import asyncio
@@ -22,7 +23,6 @@ from ..children import ProgramError
 from .report import QUESTIONS, AnsweredRequest, Finding, search
 from .texts import DemoText
 
-MODEL = "minilm"
 IN_FLIGHT = 256
 BASELINE_TEXTS = 512
 NAIVE_BATCHES = (1, 4, 8, 16, 32)
@@ -42,14 +42,24 @@ class Embedded:
     duration_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """All texts embedded with one model, and the questions answered with it."""
+
+    model: str
+    harvest: Embedded
+    findings: Sequence[Finding]
+
+
 class Embedder:
-    """Embeds texts with a fleet, `IN_FLIGHT` of them at any time. Belongs to one event loop.
+    """Embeds texts with a model, `IN_FLIGHT` of them at any time. Belongs to one event loop.
 
     `answered` is called once per text, with a result or an error.
     """
 
-    def __init__(self, client: AsyncClient, clock: Clock, answered: Tick) -> None:
+    def __init__(self, client: AsyncClient, model: str, clock: Clock, answered: Tick) -> None:
         self._client = client
+        self._model = model
         self._clock = clock
         self._answered = answered
 
@@ -68,7 +78,7 @@ class Embedder:
         for number, text in numbered:
             sent_ms = self._clock.monotonic_ms()
             try:
-                result = await self._client.infer(MODEL, text)
+                result = await self._client.infer(self._model, text)
             except RequestError as error:
                 harvest.errors.append(error)
             else:
@@ -79,7 +89,7 @@ class Embedder:
 
 
 async def answer_questions(
-    client: AsyncClient, texts: Sequence[DemoText], harvest: Embedded
+    client: AsyncClient, model: str, texts: Sequence[DemoText], harvest: Embedded
 ) -> list[Finding]:
     """Find the texts that are nearest to each of the demo's questions.
 
@@ -89,7 +99,7 @@ async def answer_questions(
     numbers = sorted(harvest.vectors)
     vectors = np.stack([harvest.vectors[number] for number in numbers])
     places = [(texts[number].module, texts[number].text) for number in numbers]
-    asked = await client.infer(MODEL, [question.text for question in QUESTIONS])
+    asked = await client.infer(model, [question.text for question in QUESTIONS])
     return [
         search(question, vector, vectors, places)
         for question, vector in zip(QUESTIONS, np.asarray(asked.output), strict=True)
@@ -101,11 +111,12 @@ class Baseline:
     """What `ops/demo/baseline.py` needs to run the deployed version without a fleet."""
 
     store: str
+    model: str
     version: str
     threads: int
     texts: Sequence[str]
 
-    def rates(self, batch_sizes: Sequence[int], *, sort: bool) -> dict[int, float]:
+    def rates(self, batch_sizes: Sequence[int], *, sort: bool, engine: str) -> dict[int, float]:
         """Batch size → texts a second, measured in a process of its own.
 
         Raises:
@@ -113,11 +124,11 @@ class Baseline:
         """
         job = {
             "store": self.store,
-            "model": MODEL,
+            "model": self.model,
             "version": self.version,
             "threads": self.threads,
             "texts": list(self.texts),
-            "runs": [{"batch_size": size, "sort": sort} for size in batch_sizes],
+            "runs": [{"batch_size": size, "sort": sort, "engine": engine} for size in batch_sizes],
         }
         rates = orjson.loads(_run_offline(orjson.dumps(job)))
         return dict(zip(batch_sizes, rates, strict=True))

@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...models.engines import Engine, answers_digest
+from ...wire.deployment import VersionRecord
+
 BEST_MAX = 5
 
 
@@ -136,23 +139,80 @@ def search(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baselines:
-    """Texts a second of one process that runs the same runtime without a fleet.
+    """Texts a second of one process that runs the same exact model without a fleet.
 
-    `naive`: the best batch size in order of arrival. `ideal`: the best batch size with the texts
-    sorted by length, mean of a run before the fleet and one after it.
+    `naive`: the plain engine and its best batch size, in order of arrival. `ideal`: the engine that
+    serves best here and its best batch size, with the texts sorted by length, mean of a run before
+    the fleet and one after it.
     """
 
     naive_per_s: float
     ideal_per_s: float
 
 
-def summary(
-    overall: Figures, errors: int, baselines: Baselines, findings: Sequence[Finding]
-) -> dict[str, Any]:
-    """The demo's last line; `requests` counts the texts, `found` names one module a question."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """One model of the demo: how fast the fleet was with it, and what was found with it.
+
+    `engine` is the one that answered, or several, separated by commas.
+    """
+
+    precision: str
+    engine: str
+    overall: Figures
+    errors: int
+    findings: Sequence[Finding]
+
+    @property
+    def found(self) -> list[str | None]:
+        """The expected module that was found for each question, or None."""
+        return [finding.found for finding in self.findings]
+
+    @property
+    def is_right(self) -> bool:
+        """Whether every text was embedded, and every question answered."""
+        return not self.errors and all(self.found)
+
+
+def engines_that_answered(
+    served: Sequence[AnsweredRequest], record: VersionRecord, engines: Sequence[Engine]
+) -> str:
+    """Names of the engines whose digests the receipts have."""
+    digests = {one.receipt["lineage"] for one in served}
+    names = {answers_digest(record.lineage, record.precision, one): one.name for one in engines}
+    return ", ".join(sorted(names.get(digest, "unknown") for digest in digests))
+
+
+def least_cosine(
+    vectors: Mapping[int, NDArray[np.float32]], others: Mapping[int, NDArray[np.float32]]
+) -> float:
+    """Smallest cosine of two vectors of the same text; both are of length 1.
+
+    Raises:
+        ValueError: they have no text in common.
+    """
+    return min(float(vectors[at] @ others[at]) for at in vectors.keys() & others.keys())
+
+
+def same_results(findings: Sequence[Finding], others: Sequence[Finding]) -> int:
+    """For how many questions the same texts were found, in the same order."""
+
+    def texts(finding: Finding) -> list[str]:
+        return [hit.text for hit in finding.hits]
+
+    return sum(texts(one) == texts(other) for one, other in zip(findings, others, strict=True))
+
+
+def summary(exact: Served, auto: Served, cosine: float, baselines: Baselines) -> dict[str, Any]:
+    """The demo's last line.
+
+    `requests` counts the texts, `found` names one module a question; `auto` is about the same
+    weights with precision auto, and `cosine` the least one of both vectors of a text.
+    """
+    overall = exact.overall
     return {
-        "requests": overall.requests + errors,
-        "errors": errors,
+        "requests": overall.requests + exact.errors,
+        "errors": exact.errors,
         "throughput_per_s": round(overall.throughput_per_s, 2),
         "naive_per_s": round(baselines.naive_per_s, 2),
         "ideal_per_s": round(baselines.ideal_per_s, 2),
@@ -160,5 +220,15 @@ def summary(
         "p99_ms": round(overall.p99_ms, 1),
         "mean_batch": round(overall.mean_batch, 2),
         "padding_ratio": round(overall.padding_ratio, 4),
-        "found": [finding.found for finding in findings],
+        "found": exact.found,
+        "engine": exact.engine,
+        "auto": {
+            "precision": auto.precision,
+            "engine": auto.engine,
+            "errors": auto.errors,
+            "throughput_per_s": round(auto.overall.throughput_per_s, 2),
+            "found": auto.found,
+            "same_results": same_results(exact.findings, auto.findings),
+            "least_cosine": round(cosine, 6),
+        },
     }

