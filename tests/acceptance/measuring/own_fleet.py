@@ -11,12 +11,12 @@ NAMESPACE = "own"
 
 
 @contextmanager
-def own_fleet(*drafts, **settings):
-    """Serve these drafts with a router and one worker, on a private server."""
+def own_fleet(*drafts, workers=1, **settings):
+    """Serve these drafts with a router and workers, on a private server."""
     with (
         tempfile.TemporaryDirectory(prefix="batchfleet-own-") as folder,
         running_server({}) as server,
         running_fleet(server, NAMESPACE, Path(folder), refresh_ms=500, **settings) as fleet,
     ):
-        fleet.bring_up(*drafts)
+        fleet.bring_up(*drafts, workers=workers)
         yield fleet
