@@ -32,30 +32,33 @@ class Plain(TorchEncoder):
 @contextmanager
 def encoder_fleet(*names):
     """A router and a worker of one thread with these models; yields the fleet and a `Judged`."""
+    with encoder_store(*names) as (fleet, judged):
+        fleet.bring_up(ready_s=READY_S)
+        for model in names:
+            fleet.wait_until_served(model)
+        yield fleet, judged
+
+
+@contextmanager
+def encoder_store(*names):
+    """The same without router and worker: the models are deployed, and nobody serves them."""
     with (
-        tempfile.TemporaryDirectory(prefix="batchfleet-encoders-") as name,
+        tempfile.TemporaryDirectory(prefix="batchfleet-encoders-") as folder,
         running_server({}) as server,
-        running_fleet(
-            server,
-            "encoders",
-            Path(name),
-            threads=1,
-            allow_code="own",
-            cache=f"{name}/cache",
-            **UNHURRIED,
-        ) as fleet,
+        running_fleet(server, "encoders", Path(folder), **_settings(folder)) as fleet,
     ):
         for model in names:
-            fleet.store.publish(*_version(model, Path(name)))
+            fleet.store.publish(*_version(model, Path(folder)))
         judged = Judged.of(fleet, names[0])
         for model in names:
             precision = judged.settled if model == MINILM_AUTO else EXACT
             record = fleet.store.manifest(model, "1").record()
             fleet.deploy_record(model, replace(record, precision=precision))
-        fleet.bring_up(ready_s=READY_S)
-        for model in names:
-            fleet.wait_until_served(model)
         yield fleet, judged
+
+
+def _settings(folder):
+    return {"threads": 1, "allow_code": "own", "cache": f"{folder}/cache", **UNHURRIED}
 
 
 def _version(model, folder):
