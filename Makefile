@@ -84,8 +84,8 @@ fault-all: setup ## Run all faults of `make fault` on both servers
 	@status=0; for server in valkey9 redis7; do \
 	  $(BIN)/python -m tests.fault --server $$server || status=1; done; exit $$status
 
-acceptance: setup ## Measure every documented figure; ONLY=name for one of them
-	$(BIN)/python -m tests.acceptance $(ONLY)
+acceptance: setup ## Measure every documented figure; ONLY=name for some of them, QUICK=1 to rehearse
+	$(BIN)/python -m tests.acceptance $(if $(QUICK),--quick) $(ONLY)
 
 mutants: setup ## Break the code on purpose; the tests must notice; ONLY=word selects faults
 	$(BIN)/python -m tests.mutants --workers $(WORKERS) $(ONLY)
