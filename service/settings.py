@@ -133,18 +133,22 @@ class Settings:
 
     redis_url: str = _row(
         "",
-        "URL of the Redis server; if empty, `up` starts a private one and other commands fail",
+        "URL of the Redis server",
         rule=redis_url_fault,
         secret=True,
     )
     namespace: str = _row("bf", "prefix of every key; separates fleets on one server", rule=_name)
     tenant: str = _row(
-        "default", "tenant (group of callers) that requests belong to", "client", "up", rule=_name
+        "default",
+        "tenant: a group of callers with its own request stream",
+        "client",
+        "up",
+        rule=_name,
     )
     store: str = _row("./store", "model store: a folder or an fsspec URL", *_WORKER, secret=True)
     shared_store: str = _row(
         "",
-        "path of the store, to use it although other users can write to it",
+        "the same path as store, to use it even if other users can write to it",
         *_WORKER,
         rule=_anything,
         secret=True,
@@ -155,10 +159,12 @@ class Settings:
     device: str = _row(
         "cpu", "device for the models: cpu, cpu:0-1 (cores) or cuda:0", *_WORKER, rule=_device
     )
-    threads: int = _row(1, "CPU threads per model operation", *_WORKER, rule=Range(1, 1024))
+    threads: int = _row(
+        1, "threads that PyTorch uses for one operation", *_WORKER, rule=Range(1, 1024)
+    )
     device_processes: int = _row(
         4,
-        "maximum number of separate processes for versions that crashed the shared one",
+        "maximum number of separate processes for versions that crashed the shared process",
         *_WORKER,
         rule=Range(1, 64),
     )
@@ -212,7 +218,7 @@ class Settings:
     )
     no_worker_ms: int = _row(
         10_000,
-        "fail requests whose version no worker has ready or loading for this long",
+        "how long a request waits while no worker has its version loaded or loading",
         "router",
         "up",
         rule=_duration,

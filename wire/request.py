@@ -160,14 +160,14 @@ _TABLE = (
     Field(
         "id",
         _read_name("id"),
-        meaning="Id of the request. If a request has this id, wait for its reply instead.",
+        meaning="Id of the request. If one with this id exists, wait for its reply instead.",
     ),
     Field("inputs", bytes),
     Field("inputs_at", read_reference),
     Field("inputs_bytes", Range(1, limits.INPUTS_BYTES_MAX), is_carried=True),
     Field("content_type", CONTENT_TYPES),
     Field("accept", CONTENT_TYPES, is_carried=True),
-    Field("version", _read_name("version"), True, "Version to run; default: the deployed one."),
+    Field("version", _read_name("version"), True, "Version to run; default: the active one."),
     Field("parameters", _read_parameters, True, "Parameters for the model, a JSON object."),
     Field("outputs", _read_output_names, True, "Return only these outputs."),
     Field("priority", PRIORITIES, meaning="Queue priority."),
@@ -181,7 +181,7 @@ _TABLE = (
     Field(
         "delay_ms",
         Range(0, limits.DELAY_MS_MAX),
-        meaning="Wait this long before running; the timeout begins then.",
+        meaning="Run it after this time; the timeout starts then.",
     ),
     Field(
         "retries", Range(0, limits.RETRIES_MAX), True, "Maximum number of retries after a failure."

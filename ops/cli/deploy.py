@@ -35,7 +35,7 @@ class DeployGroup(click.Group):
         return super().parse_args(ctx, args)
 
 
-@click.group(cls=DeployGroup, subcommand_metavar="MODEL[/VERSION] | set MODEL KEY=VALUE…")
+@click.group(cls=DeployGroup, subcommand_metavar="MODEL[/VERSION] | set MODEL LIMIT=VALUE…")
 @examples(
     "batchfleet deploy minilm",
     "batchfleet deploy minilm/1 --tenant acme",
@@ -45,10 +45,9 @@ class DeployGroup(click.Group):
 def deploy() -> None:
     """Put a model version in service.
 
-    Without VERSION, deploy the newest version in the store. From then on,
-    it serves all requests that name no version (it is the stable version). Deploying the same
-    version again is safe.
-    `batchfleet deploy MODEL --help` lists the options.
+    Without VERSION, deploy the newest version in the store. The deployed version becomes the
+    active one: it serves all requests that name no version. Deploying the same version again is
+    safe. For the options, run `batchfleet deploy MODEL --help`.
     """
 
 
@@ -61,7 +60,8 @@ def deploy() -> None:
     default=_WAIT_S,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait for a worker to be ready, and for all to follow; 0 = do not wait.",
+    help="How long to wait for a worker to be ready, and then for all routers and workers to read "
+    "the change; 0 = do not wait.",
 )
 @with_settings("redis_url", "namespace", "tenant", "store", *LOGS)
 @json_option
@@ -71,12 +71,14 @@ def deploy() -> None:
     "batchfleet deploy minilm/2 --wait 120",
 )
 def deploy_one(loaded: Loaded, *, name: str, wait_s: float, as_json: bool) -> None:
-    """Put a model version in service, and open the model to a tenant (--tenant).
+    """Put a model version in service.
 
-    Without VERSION, deploy the newest version in the store. The command waits until a worker is
-    ready to serve it (--wait). If all workers refuse it, their reasons are printed and the exit
-    code is 1; the version stays deployed. To roll back, deploy the previous version. The exit code
-    is also 1 if a live router or worker does not follow the change in time.
+    Without VERSION, deploy the newest version in the store. Also create the request stream of the
+    tenant (--tenant); other tenants keep theirs. The command waits until a worker is ready to serve
+    the version; if none is ready after --wait, it says so and stops waiting, which is no error. If
+    all workers refuse it, their reasons are printed and the exit code is 1; the version stays
+    active. To roll back, deploy the previous version. The exit code is also 1 if a live router or
+    worker has not read the new deploy record in time.
     """
     store = Store(loaded.settings.store)
     manifest = find_version(store, name)
@@ -99,7 +101,7 @@ def deploy_one(loaded: Loaded, *, name: str, wait_s: float, as_json: bool) -> No
 
 @deploy.command("set", short_help="Override limits of a deployed model.")
 @click.argument("model")
-@click.argument("assignments", metavar="KEY=VALUE…", nargs=-1, required=True)
+@click.argument("assignments", metavar="LIMIT=VALUE…", nargs=-1, required=True)
 @wait_option
 @with_settings("redis_url", "namespace", "store", *LOGS)
 @json_option
@@ -111,7 +113,7 @@ def deploy_one(loaded: Loaded, *, name: str, wait_s: float, as_json: bool) -> No
 def deploy_set(
     loaded: Loaded, *, model: str, assignments: tuple[str, ...], wait_s: float, as_json: bool
 ) -> None:
-    """Override limits of a deployed model; `KEY=` removes an override.
+    """Override limits of a deployed model; `LIMIT=` removes an override.
 
     The command returns when all live routers and workers follow the change. If one does not within
     --wait, it is named and the exit code is 1; the change stays active. Buckets that you remove are

@@ -29,7 +29,8 @@ def infer(
 ) -> None:
     """Send a request and wait for the reply.
 
-    With --json, print the whole reply. If the reply is an error, print it too; the exit code is 1.
+    With --json, print the whole reply as JSON to stdout, also if it is an error. The exit code of
+    an error reply is 1.
     """
     inputs, fields = read_inputs(texts, file), option_fields(given)
     print_answer(

@@ -51,7 +51,7 @@ def test_the_code_of_a_manifest_is_read():
     shown = json.loads(block.text)
     draft = json.loads(builtin_draft("noop").to_json())
     manifest = Manifest.from_json(json.dumps({**draft, "runtime": "python", **shown}).encode())
-    assert (manifest.code.source, manifest.code.class_name) == ("ours==1.2", "Sentiment")
+    assert (manifest.code.source, manifest.code.class_name) == ("acme-models==1.2", "Sentiment")
 
 
 @pytest.mark.parametrize(

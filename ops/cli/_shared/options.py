@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ class Loaded:
 
 
 class BoundedNumber(click.ParamType[Any]):
-    """A number within a range; all else is wrong usage, and is told the range."""
+    """A number within a range; anything else is a usage error that names the range."""
 
     name = "number"
 
@@ -111,7 +112,7 @@ _config_option = click.option(
 
 
 def _setting_option(row: SettingRow) -> Callable[[Decorated], Decorated]:
-    default = f"; default {row.default}" if row.default != "" else ""
+    default = f"; default: {json.dumps(row.default)}" if row.default != "" else ""
     return click.option(
         row.flag,
         row.name,

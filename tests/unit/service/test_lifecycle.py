@@ -189,6 +189,15 @@ def test_thread_that_ends_well_reports_nothing():
     assert failures == []
 
 
+@pytest.fixture
+def interrupted_as_at_a_terminal():
+    """A shell without job control starts what runs in the background with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupted_as_at_a_terminal")
 def test_an_interrupt_may_be_left_to_a_child():
     with interrupts_left_to_children():
         signal.raise_signal(signal.SIGINT)
