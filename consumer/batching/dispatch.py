@@ -71,10 +71,20 @@ def allowed_ms(held: HeldRequest) -> float:
 
 
 def preparing_ms(lanes: Iterable[Lane]) -> float:
-    """How long what is being prepared may take, one after the other."""
+    """How long what is being prepared may take, one after the other; not what is fetched first.
+
+    Fetches have threads of their own.
+    """
     return sum(
-        lane.preparing * lane.record.limits.preprocess_ms for lane in lanes if lane.preparing
+        (lane.preparing - lane.fetching) * lane.record.limits.preprocess_ms
+        for lane in lanes
+        if lane.preparing
     )
+
+
+def fetching_ms(lanes: Iterable[Lane]) -> float:
+    """How long what is being fetched may take, with its preparation, one after the other."""
+    return sum(2 * lane.fetching * lane.record.limits.preprocess_ms for lane in lanes)
 
 
 def prepare_messages(lane: Lane, requests: Sequence[HeldRequest]) -> list[Message]:
@@ -82,12 +92,15 @@ def prepare_messages(lane: Lane, requests: Sequence[HeldRequest]) -> list[Messag
 
     Large ones go alone: what a message holds is prepared by one thread, one after the other.
     """
-    small = [item_of(held) for held in requests if not _is_slow(held)]
+    here = [held for held in requests if not held.is_at_url]
+    small = [item_of(held) for held in here if not _is_slow(held)]
+    elsewhere: dict[str, list[Item]] = {}
+    for held in requests:
+        if held.is_at_url:
+            elsewhere.setdefault(held.entry.tenant, []).append(item_of(held))
     messages: list[Message] = [Prepare(lane.number, small)] if small else []
-    for held in filter(_is_slow, requests):
-        message = Fetch if held.is_at_url else Prepare
-        messages.append(message(lane.number, [item_of(held)]))
-    return messages
+    messages += [Prepare(lane.number, [item_of(held)]) for held in here if _is_slow(held)]
+    return messages + [Fetch(lane.number, tenant, items) for tenant, items in elsewhere.items()]
 
 
 def item_of(held: HeldRequest) -> Item:

@@ -118,6 +118,7 @@ class Lane:
     waiting: deque[HeldRequest] = field(default_factory=deque)
     rows: list[WaitingRow] = field(default_factory=list)
     preparing: int = 0
+    fetching: int = 0  # of those that are being prepared: inputs at URLs
     held_rows: int = 0
     virtual_ms: float = 0.0
     preprocess_ms: float = 0.0  # mean of one request, smoothed
