@@ -31,6 +31,26 @@ def test_an_idle_device_gets_cheap_requests_in_one_message():
     assert (first.batch_rows, first.padded_tokens, first.device_ms) == (2, 3, 1.0)
 
 
+LARGE = b" " * 65_537
+
+
+def test_nobody_waits_for_a_large_request_to_be_prepared():
+    """X5: neither other lanes nor small requests of its own."""
+    bench = Bench()
+    other = bench.core.open_lane("other", VersionRecord(version="1"))
+    bench.core.receive(Ready(other.number, [], "l" * 16, 0, 1.0), 0)
+    bench.take(entry("large", inputs=LARGE))
+    (prepare,) = bench.plan()
+    assert isinstance(prepare, Prepare)
+    bench.core.take(other, [TakenEntry(PLACE, entry("small"))], 1.0, 0.0)
+    (run,) = bench.plan(1.0)
+    assert isinstance(run, PrepareRun)
+    bench.take(entry("larger", inputs=LARGE), entry("small too"))
+    small, large = bench.plan(2.0)
+    assert [[item.request for item in message.items] for message in (small, large)] == [[4], [3]]
+    assert {type(small), type(large)} == {Prepare}
+
+
 def test_lengths_are_learnt_first_where_several_wait():
     bench = Bench(bytes_per_token=4.0)
     bench.take(entry("a"), entry("b"))
