@@ -18,7 +18,7 @@ from .embedding import docstrings
 from .encoders import BY_HAND, PLAIN, encoder_fleet, engine_in_use
 from .peers import peer_packages
 from .plain_minilm import PlainMinilm
-from .promise import Promise, at_least, at_most, skipped
+from .promise import at_least, at_most, skipped
 from .up import minilm
 
 CALLERS = 64
@@ -149,16 +149,12 @@ def _beside_plain(found, model, in_use, offline_best):
     least, goal = _FIRST_CPU[model]
     if this_cpu.here():
         bound = max(least, 0.9 * offline)
-        return at_least(f"{words}; bound of the CPU of the table, goal {goal}", ratio, bound)
-    if in_use == "plain":
-        return Promise(
-            promise=f"{words}; the worker chose the plain engine itself, so both are the same",
-            bound=f"= 1 ± {1 - _SAME:.2f}",
-            figure=ratio,
-            holds=abs(ratio - 1) <= 1 - _SAME,
-        )
+        return at_least(f"{words}; bound of the first CPU, goal {goal}", ratio, bound)
+    others = f"{words}; bound of other CPUs (≥ {least}, goal {goal} are an AMD's)"
+    if in_use == offline_best == "plain":
+        return at_least(f"{others}: the worker chose plain itself, both are the same", ratio, _SAME)
     bound = max(1.0, 0.9 * offline)
-    return at_least(f"{words}; bound of a CPU other than the table's", ratio, bound)
+    return at_least(others, ratio, bound)
 
 
 def _beside_ideal(found, model, best):
