@@ -36,7 +36,7 @@ def _draft(cost):
 
 
 def _beside_ideal(name, cost, texts, runs):
-    rows_max = _size_in_force(runs)
+    rows_max = _draft(cost).limits.max_batch_size or _size_in_force(runs)
     ideal = ideal_per_s([stub_tokens(text) for text in texts], cost, rows_max, _CALLERS)
     rate = median(run.per_s for run in runs)
     spread = median(run.p99_ms / run.p50_ms for run in runs)
@@ -49,7 +49,7 @@ def _beside_ideal(name, cost, texts, runs):
 
 
 def _size_in_force(runs):
-    """Rows that a batch may have, by what was seen: a worker that chooses them doubles them."""
+    """Rows that a batch may have where no limit says it, by what was seen: a worker doubles them."""
     largest = max(rows for run in runs for rows in run.batches)
     return 1 << (largest - 1).bit_length()
 
