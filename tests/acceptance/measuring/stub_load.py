@@ -49,7 +49,7 @@ def _beside_ideal(name, cost, texts, runs):
 
 
 def _size_in_force(runs):
-    """Rows that a batch may have where no limit says it, by what was seen: a worker doubles them."""
+    """Rows that a batch may have where no limit says it: what was seen, as workers double it."""
     largest = max(rows for run in runs for rows in run.batches)
     return 1 << (largest - 1).bit_length()
 
