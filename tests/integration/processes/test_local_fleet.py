@@ -13,6 +13,7 @@ from batchfleet.ops import local_fleet
 from batchfleet.ops.children import ProgramError
 from batchfleet.ops.local_fleet import LocalFleet, ProcessContext
 from batchfleet.ops.starting import START_MS, deployments_in
+from batchfleet.service.clock import SystemClock
 from batchfleet.service.events import Events
 from batchfleet.service.lifecycle import StopSignal
 from batchfleet.service.settings import Settings
@@ -37,11 +38,11 @@ def settings(redis_server, namespace):
 def fleet(settings, monkeypatch):
     """A fleet whose programs run a line of Python, by their kind."""
     stop = StopSignal()
-    process = ProcessContext(
-        environ={"PATH": os.defpath}, clock=LeapingClock(), events=Events(), stop=stop
-    )
 
-    def start(**lines):
+    def start(clock=None, **lines):
+        process = ProcessContext(
+            environ={"PATH": os.defpath}, clock=clock or SystemClock(), events=Events(), stop=stop
+        )
         monkeypatch.setattr(
             local_fleet, "program_command", lambda kind: [sys.executable, "-c", lines[kind]]
         )
@@ -54,7 +55,7 @@ def test_it_waits_for_as_long_as_all_loads_may_take(fleet, redis_url, namespace)
     deploy_model(redis_url, namespace, "m")  # whose load_ms is ten minutes
     deploy_model(redis_url, namespace, "slow-1")
     deploy_model(redis_url, namespace, "other")
-    local, _ = fleet(router=NEVER, consumer=NEVER)
+    local, _ = fleet(LeapingClock(), router=NEVER, consumer=NEVER)
     told = []
     with local, pytest.raises(ProgramError, match="router was not ready after 1380 s"):
         local.start_programs(told.append)
