@@ -96,7 +96,7 @@ def submit(keys: ModelKeys, tenant: str, request: Request) -> Command[bytes | No
     return plain(as_is, "XADD", keys.ingress(tenant), "NOMKSTREAM", "*", *request.to_fields())
 
 
-def take_back(keys: ModelKeys, tenant: str, request_id: str) -> Command[bytes | None]:
+def cancel_entry(keys: ModelKeys, tenant: str, request_id: str) -> Command[bytes | None]:
     """Ask the routers to cancel a request; None where model or tenant is not deployed."""
     ingress = keys.ingress(tenant)
     return plain(as_is, "XADD", ingress, "NOMKSTREAM", "*", "id", request_id, "cancel", "1")

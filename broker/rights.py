@@ -45,8 +45,8 @@ OPERATOR = _role(
     "XDEL XGROUP|CREATE XLEN XPENDING XRANGE XREVRANGE XTRIM ZCARD ZMSCORE ZRANGE ZREM ZSCORE",
 )
 
-# What stands behind a command where that is more than a key: the server counts arguments.
-_BEHIND = {
+# The arguments of a command where they are not a key alone: the server finds the key by them.
+_ARGUMENTS = {
     "BLPOP": "{key} 1",
     "EVALSHA": "sha 1 {key}",
     "GETRANGE": "{key} 0 1",
@@ -96,12 +96,12 @@ def missing_rights(role: Role, namespace: str, model: str = "any") -> Command[li
     """
     keys = ModelKeys(namespace, model)
     places = {"key": keys.due, "channel": keys.channel("any", "any")}
-    behind = {name: _BEHIND.get(name, "{key}").format(**places) for name in role.commands}
+    asked = {name: _ARGUMENTS.get(name, "{key}").format(**places) for name in role.commands}
     texts = []
-    for name, arguments in behind.items():
+    for name, arguments in asked.items():
         places_in = [place for place in places.values() if place in arguments]
         texts.append(" on ".join([name, *places_in]))
-    lines = [f"{name} {arguments}" for name, arguments in behind.items()]
+    lines = [f"{name} {arguments}" for name, arguments in asked.items()]
     return call("rights", [], lines, lambda raw: [texts[at - 1] for at in raw])
 
 

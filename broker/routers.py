@@ -39,8 +39,8 @@ def forget_names(namespace: str) -> Command[int]:
     return plain(int, "UNLINK", routers_key(namespace))
 
 
-def withdraw(namespace: str, router: str) -> list[Command[int]]:
-    """Remove a router that stops."""
+def leave(namespace: str, router: str) -> list[Command[int]]:
+    """Remove a router that stops, and its name."""
     return [
         plain(int, "SREM", routers_key(namespace), router),
         plain(int, "UNLINK", router_key(namespace, router)),

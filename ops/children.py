@@ -23,7 +23,7 @@ from ..wire.errors import BatchfleetError
 
 _READY_LINE_BYTES_MAX = 64 * 1024
 _READ_BYTES = 64 * 1024
-_END_LOOK_MS = 20.0
+_END_POLL_MS = 20.0
 _BACK_OFF = BackOff(first_s=0.5, longest_s=30.0)
 
 
@@ -32,7 +32,7 @@ class ProgramError(BatchfleetError):
 
 
 def program_command(program: str) -> list[str]:
-    """The command that runs `router` or `consumer`, telling by one JSON line when it is ready."""
+    """The command that runs `router` or `consumer`, which prints one JSON line when it is ready."""
     # `-P`: no file of the folder that we were started in takes the place of a module.
     return [sys.executable, "-P", "-m", "batchfleet.ops", program, "--json"]
 
@@ -52,7 +52,7 @@ def environment_of(settings: Settings, environ: Mapping[str, str]) -> dict[str, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What a child runs. `label` tells it apart from its like in logs."""
+    """What a child runs. `label` is its name in logs."""
 
     label: str
     command: Sequence[str]
@@ -102,7 +102,7 @@ class Child:
         assert self._process.stdout is not None
         return self._process.stdout.fileno()
 
-    def look_for_ready(self) -> Mapping[str, Any] | None:
+    def poll_ready(self) -> Mapping[str, Any] | None:
         """The program's ready line, if it has come by now.
 
         Raises:
@@ -148,10 +148,10 @@ class Child:
             )
         return facts
 
-    def look(self) -> int | None:
-        """Forward what the program printed, and start it again when its time has come.
+    def poll(self) -> int | None:
+        """Forward what the program printed, and restart it when that is due.
 
-        Returns the exit code where the program is found dead for the first time.
+        Returns the exit code once, when the program is found to have ended.
         """
         if self._process is None:
             if self._restart_at_ms is not None and self._now_ms() >= self._restart_at_ms:
@@ -160,13 +160,13 @@ class Child:
         _forward(self._read_now())
         exit_code = self._process.poll()
         if exit_code is not None:
-            self._bury()
+            self._schedule_restart()
         return exit_code
 
     def _now_ms(self) -> float:
         return self._clock.monotonic_ms()
 
-    def _bury(self) -> None:
+    def _schedule_restart(self) -> None:
         now_ms = self._now_ms()
         self.restart_ms = 1000 * self._restarts.next_s(now_ms - self._started_ms)
         self._restart_at_ms = now_ms + self.restart_ms
@@ -178,24 +178,24 @@ class Child:
         self._process = None
 
     def ask_to_stop(self) -> None:
-        """Ask the program to end in its own time; `end` waits for that."""
+        """Ask the program to end; `end` waits for that."""
         self._restart_at_ms = None
         if self._process is not None:
             self._process.terminate()
 
     def end(self, timeout_ms: float) -> bool:
-        """Wait until the program has ended, and kill it after `timeout_ms`; True where it obeyed.
+        """Wait until the program has ended; after `timeout_ms` kill it, and return False.
 
         May be called twice.
         """
         if self._process is None:
             return True
-        obeyed = self._wait(self._now_ms() + timeout_ms)
-        if not obeyed:
+        ended = self._wait(self._now_ms() + timeout_ms)
+        if not ended:
             self._process.kill()
             self._process.wait()
         self._close()
-        return obeyed
+        return ended
 
     def _wait(self, give_up_ms: float) -> bool:
         """Wait for the program's own end: its children may keep its stdout open forever.
@@ -209,9 +209,9 @@ class Child:
             left_ms = give_up_ms - self._now_ms()
             if left_ms <= 0:
                 return False
-            if poller.poll(min(left_ms, _END_LOOK_MS)) and not self._read_now():
+            if poller.poll(min(left_ms, _END_POLL_MS)) and not self._read_now():
                 with suppress(subprocess.TimeoutExpired):  # it has closed its stdout
-                    self._process.wait(min(left_ms, _END_LOOK_MS) / 1000)
+                    self._process.wait(min(left_ms, _END_POLL_MS) / 1000)
         return True
 
 

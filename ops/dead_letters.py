@@ -1,4 +1,4 @@
-"""Dead letters: requests that were given up, read and sent again.
+"""Dead letters: requests that were given up. Listing and replaying them.
 
 A letter holds the fields of the work entry, the stream that it lay in, and the reply.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from ..broker import dead, fleet, listing, requests
 from ..broker.interface import Executor
-from ..producer.blobs import store_apart
+from ..producer.blobs import store_inputs
 from ..wire.errors import BatchfleetError, ErrorKind, RequestError
 from ..wire.keys import ModelKeys, Queue, member
 from ..wire.limits import INLINE_BYTES_DEFAULT, NAME_BYTES_MAX
@@ -86,7 +86,7 @@ def read_letter(entry_id: bytes, flat: list[bytes]) -> Letter:
 
 
 def letters(executor: Executor, keys: ModelKeys) -> Iterator[Letter]:
-    """The heads of all dead letters of a model, the newest first; what is none is passed over."""
+    """The heads of all dead letters of a model, the newest first; other entries are skipped."""
     before = "+"
     while page := executor.run(listing.latest_heads(keys.dead, before, _PAGE)):
         for entry_id, flat in page:
@@ -98,7 +98,7 @@ def letters(executor: Executor, keys: ModelKeys) -> Iterator[Letter]:
 
 
 def find_letter(executor: Executor, keys: ModelKeys, tenant: str, request_id: str) -> Letter:
-    """The newest dead letter of a request, whole.
+    """The newest dead letter of a request, with its inputs.
 
     Raises:
         CallerError: `unknown_request`, there is none.
@@ -106,14 +106,14 @@ def find_letter(executor: Executor, keys: ModelKeys, tenant: str, request_id: st
     wanted = (tenant, request_id)
     heads = letters(executor, keys)
     head = next((one for one in heads if (one.entry.tenant, one.entry.id) == wanted), None)
-    found = None if head is None else whole(executor, keys, head)
+    found = None if head is None else full_letter(executor, keys, head)
     if found is None:
         text = f"{keys.model} has no dead letter {shown(request_id)} of tenant {tenant}"
         raise RequestError.of(ErrorKind.UNKNOWN_REQUEST, text)
     return found
 
 
-def whole(executor: Executor, keys: ModelKeys, head: Letter) -> Letter | None:
+def full_letter(executor: Executor, keys: ModelKeys, head: Letter) -> Letter | None:
     """A letter with its inputs; None where it is gone."""
     entries = executor.run(dead.letter(keys, head.entry_id))
     return read_letter(entries[0][0], entries[0][1] or []) if entries else None
@@ -126,7 +126,7 @@ def replay(executor: Executor, keys: ModelKeys, letter: Letter, used: set[str]) 
     members of `due`, that no router may have seen yet; this one is added.
 
     Raises:
-        NotReplayableError: its inputs are gone; somebody was first; the model is not deployed.
+        NotReplayableError: its inputs are gone; it was replayed already; the model is not deployed.
         ServerError: the server failed; the letter is still there, or the request is on its way.
     """
     entry = letter.entry
@@ -134,7 +134,7 @@ def replay(executor: Executor, keys: ModelKeys, letter: Letter, used: set[str]) 
     request = as_request(letter, new_id)
     has_blob = len(request.inputs) > INLINE_BYTES_DEFAULT
     if has_blob:
-        store, request = store_apart(keys, entry.tenant, request)
+        store, request = store_inputs(keys, entry.tenant, request)
         executor.run(store)
     fields = request.to_fields()
     added = executor.run(dead.replay(keys, entry.tenant, letter.entry_id, fields))
@@ -189,7 +189,7 @@ def _free_id(executor: Executor, keys: ModelKeys, letter: Letter, used: set[str]
 
 
 def purge_letters(executor: Executor, keys: ModelKeys, older_than_s: float = 0) -> int:
-    """Remove dead letters for good, those written so long ago; returns how many."""
+    """Delete dead letters that are at least so old; returns how many."""
     now_ms = executor.run(fleet.server_time())
     # What was written in this very millisecond is older than nothing, too.
     before_ms = int(now_ms - 1000 * older_than_s) + (1 if not older_than_s else 0)

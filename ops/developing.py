@@ -6,7 +6,7 @@ is ready, and the one before ends when its last request does. A state that canno
 nothing but the terminal.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,25 +31,23 @@ from ..wire.errors import BatchfleetError
 from . import deployment
 from .deployment import Operator
 from .local_fleet import LocalFleet, ProcessContext
+from .starting import Report
 
 REFRESH_MS = 200
 GRACE_MS = 2_000
-# The router follows a new record within one look; the second one is for a slow machine.
-_ROUTER_LOOKS = 2
+# The router follows a new record within one refresh; the second one is for a slow machine.
+_ROUTER_REFRESHES = 2
 _JOIN_MARGIN_S = 10.0
 # Longer than an editor takes to put a new file in an old one's place.
 _GONE_MS = 1_000
 # Somebody may stand in a debugger: no stage and no request runs out of time meanwhile.
 _LIFTED = ("timeout_ms", "load_ms", "preprocess_ms", "predict_ms", "postprocess_ms")
 
-Tell = Callable[[str], None]
-"""Called with a sentence for the developer."""
-
 
 def development_settings(settings: Settings, store: str, environment: str = "") -> Settings:
     """Settings of a fleet for one developer: private, quick to notice, and of `store` alone.
 
-    `environment` is one that was named on the command line, which is the leave to run it.
+    `environment` is one that was named on the command line, which allows it to run.
     """
     allowed = [settings.allow_environments or "built", environment]
     return replace(
@@ -136,19 +134,19 @@ class Development:
         operator: Operator,
         series: VersionSeries,
         clock: Clock,
-        tell: Tell,
+        report: Report,
     ) -> None:
         self._local = local
         self._operator = operator
         self._series = series
         self._clock = clock
-        self._tell = tell
+        self._report = report
         self._serving: Manifest | None = None
-        self._told = False  # what became of the first version
-        self._tell_at_ms: float | None = None  # that the version in service serves
+        self._is_reported = False  # what became of the first version
+        self._report_at_ms: float | None = None  # that the version in service serves
         self._candidate: Manifest | None = None
         self._gone_since_ms: float | None = None
-        self._told_gone = False
+        self._is_gone_reported = False
         self._leaving: list[Manifest] = []
 
     def begin(self) -> Manifest:
@@ -163,55 +161,55 @@ class Development:
         self._serving = manifest
         return manifest
 
-    def look(self) -> None:
-        """One look at the programs, the files, and what became of the versions."""
-        self._local.look()
+    def poll(self) -> None:
+        """Check the programs, the files and the versions once, and report changes."""
+        self._local.poll()
         if self._series.changed:
             self._follow()
-        self._tell_if_gone()
-        self._judge_first()
-        self._judge_candidate()
-        if self._tell_at_ms is not None and self._clock.monotonic_ms() >= self._tell_at_ms:
-            self._tell_at_ms = None
-            self._tell_serving()
+        self._report_if_gone()
+        self._check_first()
+        self._check_candidate()
+        if self._report_at_ms is not None and self._clock.monotonic_ms() >= self._report_at_ms:
+            self._report_at_ms = None
+            self._report_serving()
         self._leaving = [m for m in self._leaving if self._withdraw(m)]
 
-    def _tell_if_gone(self) -> None:
+    def _report_if_gone(self) -> None:
         now_ms = self._clock.monotonic_ms()
         if not self._series.is_gone:
-            self._gone_since_ms, self._told_gone = None, False
+            self._gone_since_ms, self._is_gone_reported = None, False
         elif self._gone_since_ms is None:
             self._gone_since_ms = now_ms
-        elif not self._told_gone and now_ms >= self._gone_since_ms + _GONE_MS:
-            self._told_gone = True
-            self._tell(f"{self._series.path} is gone\nits last version keeps serving")
+        elif not self._is_gone_reported and now_ms >= self._gone_since_ms + _GONE_MS:
+            self._is_gone_reported = True
+            self._report(f"{self._series.path} is gone\nits last version keeps serving")
 
     def _follow(self) -> None:
         try:
             manifest = self._series.publish()
         except BatchfleetError as error:
-            self._tell(f"{error}\nthe previous version keeps serving")
+            self._report(f"{error}\nthe previous version keeps serving")
             return
         if self._candidate is not None:
             self._leaving.append(self._candidate)
         self._candidate = manifest
         deployment.offer(self._operator, manifest.model, manifest.record())
 
-    def _judge_first(self) -> None:
-        if self._told or self._serving is None:
+    def _check_first(self) -> None:
+        if self._is_reported or self._serving is None:
             return
         state, reason = self._state_of(self._serving)
-        self._told = state in ("ready", "refused")
+        self._is_reported = state in ("ready", "refused")
         if state == READY:
-            self._tell_serving()
+            self._report_serving()
         elif state == REFUSED:
-            self._tell(f"{reason}\nrequests wait until you fix the file")
+            self._report(f"{reason}\nrequests wait until you fix the file")
 
-    def _tell_serving(self) -> None:
+    def _report_serving(self) -> None:
         if self._serving is not None:
-            self._tell(f"{self._serving.model}/{self._serving.version} is serving")
+            self._report(f"{self._serving.model}/{self._serving.version} is serving")
 
-    def _judge_candidate(self) -> None:
+    def _check_candidate(self) -> None:
         candidate, serving = self._candidate, self._serving
         if candidate is None or serving is None:
             return
@@ -220,10 +218,10 @@ class Development:
             tenants = [self._local.settings.tenant]
             deployment.deploy(self._operator, candidate.model, candidate.record(), tenants)
             self._serving, self._candidate = candidate, None
-            self._tell_at_ms = self._clock.monotonic_ms() + _ROUTER_LOOKS * REFRESH_MS
+            self._report_at_ms = self._clock.monotonic_ms() + _ROUTER_REFRESHES * REFRESH_MS
             self._leaving.append(serving)
         elif state == REFUSED:
-            self._tell(f"{reason}\n{serving.model}/{serving.version} keeps serving")
+            self._report(f"{reason}\n{serving.model}/{serving.version} keeps serving")
             self._candidate = None
             self._leaving.append(candidate)
 
@@ -236,27 +234,27 @@ class Development:
         return "", ""
 
     def _withdraw(self, manifest: Manifest) -> bool:
-        """Whether a version has to be looked at again."""
+        """Withdraw a version; whether it still has entries, so that this has to be repeated."""
         return deployment.withdraw(self._operator, manifest.model, manifest.record()) > 0
 
 
 class DevelopmentWorker:
     """The worker in a thread of this process, its device processes at this terminal."""
 
-    def __init__(self, settings: Settings, around: ProcessContext, sources: Path) -> None:
+    def __init__(self, settings: Settings, process: ProcessContext, sources: Path) -> None:
         def open_link(python: Path | None) -> DeviceLink:
             command = device_command(settings, python, sources)
-            return DeviceLink(command, environ=surroundings, at_terminal=True)
+            return DeviceLink(command, environ=environ, at_terminal=True)
 
-        surroundings = device_environment(around.environ, settings.device_environment)
+        environ = device_environment(process.environ, settings.device_environment)
 
-        self._around = around
+        self._process = process
         self._grace_s = settings.grace_ms / 1000
         self._program = ConsumerProgram(
             settings,
-            around.events,
-            around.clock,
-            devices=Devices(open_link=open_link, versions_apart=True, environ=surroundings),
+            process.events,
+            process.clock,
+            devices=Devices(open_link=open_link, versions_apart=True, environ=environ),
         )
         self._failure: BaseException | None = None
         self._thread = guarded_thread("worker", self._run, self._fail)
@@ -266,17 +264,17 @@ class DevelopmentWorker:
         self._thread.start()
 
     def _run(self) -> None:
-        self._program.run(self._around.stop, lambda _: None)
+        self._program.run(self._process.stop, lambda _: None)
 
     def _fail(self, error: BaseException) -> None:
         self._failure = error
-        self._around.stop.set()
+        self._process.stop.set()
 
     def join(self) -> None:
         """Wait for the end of the worker, after the stop signal.
 
         Raises:
-            BaseException: what it died of.
+            BaseException: the error that ended it.
         """
         self._thread.join(self._grace_s + _JOIN_MARGIN_S)
         if self._failure is not None:

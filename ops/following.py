@@ -1,7 +1,7 @@
 """How far the programs of a fleet are with the deploy record of a model.
 
-Every router announces the records by which it acts, every worker that of each model it serves. What
-a program does by an older one the server refuses, so that one which is silent does no harm.
+Every router announces the records by which it acts, every worker that of each model it serves. The
+server rejects what a program does by an older one, so a silent program does no harm.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -15,7 +15,7 @@ from ..wire.deployment import Stamp
 from ..wire.errors import BatchfleetError
 from .deployment import Operator
 from .survey import read_routers
-from .verdict import LOOK_S, Pause
+from .verdict import POLL_S, Pause
 
 ROUTER, WORKER = "router", "worker"
 
@@ -73,10 +73,10 @@ class Following:
         return any(one.kind == ROUTER and not one.is_silent for one in self.programs)
 
     def require_followed(self, wait_s: float) -> None:
-        """Pass where nobody who is alive is behind.
+        """Check that no live program is behind.
 
         Raises:
-            NotFollowedError: somebody is; the text names them.
+            NotFollowedError: some are; the text names them.
         """
         if self.behind:
             raise NotFollowedError(
@@ -91,7 +91,7 @@ def read_following(operator: Operator, model: str, workers: Collection[str] = ()
     Args:
         operator: of the fleet.
         model: which model.
-        workers: of the model, as far as they are known beside those that the server lists.
+        workers: of the model, in addition to those that the server lists.
 
     Raises:
         ServerError: the server failed.
@@ -109,7 +109,7 @@ def read_following(operator: Operator, model: str, workers: Collection[str] = ()
     names = sorted({*workers, *living, *lost})
     announced = executor.run_all([membership.announcement(keys, name) for name in names])
     for name, fields in zip(names, announced, strict=True):
-        # Who has left is lost, and has taken its hash along; of who is buried that is kept a while.
+        # One that left is listed as lost, but has no hash; that of a dead one is kept for a while.
         if fields or name in living:
             is_silent = not fields or name in lost
             acts_by = WorkerAnnouncement.from_fields(fields).stamp
@@ -122,21 +122,21 @@ def await_following(
     wait_ms: float,
     clock: Clock,
     pause: Pause,
-    tell: Callable[[Following], object],
+    report: Callable[[Following], object],
 ) -> Following:
-    """How far the programs are, once nobody alive is behind, or time is up.
+    """How far the programs are, once no live one is behind or the time is up.
 
     Args:
         read: how far they are now.
         wait_ms: how long to wait for them.
-        clock: tells the time.
-        pause: lets it pass.
-        tell: is told before each pause.
+        clock: for the time.
+        pause: waits between two reads.
+        report: called with what was found, before each pause.
     """
     give_up_ms = clock.monotonic_ms() + wait_ms
     while True:
         found = read()
         if not found.behind or clock.monotonic_ms() >= give_up_ms:
             return found
-        tell(found)
-        pause(LOOK_S)
+        report(found)
+        pause(POLL_S)

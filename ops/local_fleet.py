@@ -17,10 +17,10 @@ from ..service.settings import Settings
 from ..wire.errors import BatchfleetError, ServerError
 from .access import Access, access_by, access_to
 from .children import Child, Program, ProgramError, environment_of, program_command
-from .starting import Progress, Tell, deployments_in, patience_ms, silent
+from .starting import Progress, Report, deployments_in, ready_timeout_ms, silent
 
-_LOOK_S = 0.2
-_READY_LOOK_S = 0.02
+_POLL_S = 0.2
+_READY_POLL_S = 0.02
 # A program that uses all of `grace_ms` needs a moment more to exit.
 _EXIT_MARGIN_MS = 2_000.0
 
@@ -64,10 +64,10 @@ class LocalFleet:
     signal; `stop` at the end in any case.
     """
 
-    def __init__(self, settings: Settings, port: int | None, around: ProcessContext) -> None:
+    def __init__(self, settings: Settings, port: int | None, process: ProcessContext) -> None:
         self._settings = settings
         self._port = port
-        self._around = around
+        self._process = process
         self._server: EmbeddedServer | None = None
         self._access: Access | None = None
         self._children: list[Child] = []
@@ -110,7 +110,7 @@ class LocalFleet:
                 "with --port, or leave it out to use a socket"
             )
         options = embedded_options(port=self._port or 0)
-        server = EmbeddedServer(options, self._around.clock)
+        server = EmbeddedServer(options, self._process.clock)
         self._server = server
         server.start()
         self._access = access_to(server)
@@ -120,16 +120,16 @@ class LocalFleet:
         """A connection to the fleet's server, which the caller closes."""
         return BlockingExecutor(self._settings.redis_url, name)
 
-    def start_programs(self, tell: Tell = silent) -> bool:
-        """Start router and workers and wait until all are ready; False where stop came before.
+    def start_programs(self, report: Report = silent) -> bool:
+        """Start router and workers and wait until all are ready; False if stopped before that.
 
-        `tell` is called now and then with what the workers load, which may take long.
+        `report` is called every 10 seconds with what the workers load, which may take long.
 
         Raises:
             ProgramError: one of them ended, or was not ready in time.
             ServerError: the server failed.
         """
-        environ = environment_of(self._settings, self._around.environ)
+        environ = environment_of(self._settings, self._process.environ)
         programs = [
             Program(label="router", command=program_command("router"), environ=environ),
             *(
@@ -141,23 +141,23 @@ class LocalFleet:
                 for number in range(1, self._settings.workers + 1)
             ),
         ]
-        self._children = [Child(program, self._around.clock) for program in programs]
+        self._children = [Child(program, self._process.clock) for program in programs]
         for child in self._children:
             child.start()
         with self.executor("batchfleet-starting") as executor:
-            return self._await_ready(executor, Progress(executor, self._settings.namespace, tell))
+            return self._await_ready(executor, Progress(executor, self._settings.namespace, report))
 
     def _await_ready(self, executor: BlockingExecutor, progress: Progress) -> bool:
-        clock, stop = self._around.clock, self._around.stop
+        clock, stop = self._process.clock, self._process.stop
         begun_ms = clock.monotonic_ms()
-        timeout_ms = patience_ms(deployments_in(executor, self._settings))
-        while waiting := [c.program.label for c in self._children if c.look_for_ready() is None]:
+        timeout_ms = ready_timeout_ms(deployments_in(executor, self._settings))
+        while waiting := [c.program.label for c in self._children if c.poll_ready() is None]:
             waited_ms = clock.monotonic_ms() - begun_ms
             if waited_ms > timeout_ms:
                 raise ProgramError(f"{waiting[0]} was not ready after {timeout_ms / 1000:.0f} s")
             self._require_server()
             progress.after(waited_ms, waiting)
-            if stop.wait(_READY_LOOK_S):
+            if stop.wait(_READY_POLL_S):
                 return False
         return True
 
@@ -165,20 +165,20 @@ class LocalFleet:
         """Restart programs that die, with back-off, until the stop signal.
 
         Raises:
-            ServerError: the private server ended; nothing of the fleet is left to save.
+            ServerError: the private server ended, and its data is lost.
         """
-        while not self._around.stop.wait(_LOOK_S):
-            self.look()
+        while not self._process.stop.wait(_POLL_S):
+            self.poll()
 
-    def look(self) -> None:
-        """One look at everything that runs; see `supervise`."""
+    def poll(self) -> None:
+        """Check everything that runs once; see `supervise`."""
         self._require_server()
         self._end_orphans()
         for child in self._children:
             pid = child.pid
-            exit_code = child.look()
+            exit_code = child.poll()
             if exit_code is not None:
-                self._around.events.emit(
+                self._process.events.emit(
                     "program.lost",
                     program=child.program.label,
                     pid=pid,
@@ -192,7 +192,7 @@ class LocalFleet:
 
     def stop_programs(self) -> list[str]:
         """End router and workers within the grace period; labels of those that had to be killed."""
-        clock = self._around.clock
+        clock = self._process.clock
         give_up_ms = clock.monotonic_ms() + self._settings.grace_ms + _EXIT_MARGIN_MS
         for child in self._children:
             child.ask_to_stop()
@@ -207,7 +207,7 @@ class LocalFleet:
 
     def _end_orphans(self) -> None:
         """End what programs that are gone have left behind."""
-        if self._around.adopts:
+        if self._process.adopts:
             ours = {pid for pid in self._program_pids() if pid is not None}
             if self._server is not None and self._server.is_running:
                 ours.add(self._server.pid)

@@ -12,7 +12,7 @@ from ..wire.errors import ProtocolError
 from ..wire.keys import ModelKeys, member
 from ..wire.limits import JOURNAL_LINES_MAX
 from ..wire.reply import Reply, decode_reply
-from ..wire.states import State
+from ..wire.states import State, stored_state
 from .open_requests import OpenRequest, open_requests
 
 _PAGE = 1000
@@ -44,13 +44,12 @@ class RequestView:
 def view_request(
     executor: BlockingExecutor, keys: ModelKeys, tenant: str, request_id: str
 ) -> RequestView:
-    """Look a request up; takes nothing away.
+    """Look a request up; changes nothing.
 
     Raises:
         ServerError: the server failed.
-        ProtocolError: somebody else wrote to the reply key.
+        ProtocolError: the reply key does not hold a reply.
     """
-    # In the order of a request's life, so that it cannot slip through between two reads.
     deadline_ms, status, raw = executor.run_all(
         [
             requests.deadline(keys, tenant, request_id),
@@ -62,7 +61,7 @@ def view_request(
         model=keys.model,
         tenant=tenant,
         id=request_id,
-        state=state_of(deadline_ms, status, raw),
+        state=stored_state(deadline_ms, status, raw),
         deadline_ms=deadline_ms,
         open=None if deadline_ms is None else _find_open(executor, keys, tenant, request_id),
         reply=None if raw is None else _read_reply(raw),
@@ -75,15 +74,6 @@ def _read_reply(raw: bytes) -> Reply:
         return decode_reply(raw)
     except ValueError as error:
         raise ProtocolError(f"its reply key does not hold a reply: {error}") from error
-
-
-def state_of(deadline_ms: float | None, status: str | None, reply: bytes | None) -> State:
-    """The state of a request from its entry in `due`, its tombstone and its reply."""
-    if status is not None:
-        return State(status)
-    if deadline_ms is not None:
-        return State.ACCEPTED
-    return State.UNKNOWN if reply is None else State.REFUSED
 
 
 def _find_open(

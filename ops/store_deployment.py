@@ -3,7 +3,6 @@
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import fsspec
@@ -14,6 +13,7 @@ from ..models.listing import LeftOut
 from ..models.manifest import Manifest
 from ..models.store import Store, storage
 from ..wire.errors import StoreError
+from ..wire.names import matches
 from .deployment import Deployed, Operator, copy_of_record, deploy
 
 COPY_NAME = "deploy.json"
@@ -47,12 +47,10 @@ def deploy_missing(
         patterns: as in the setting `models`, `a,ocr-*`.
         tenants: for whom.
     """
-    wanted = [pattern.strip() for pattern in patterns.split(",")]
     survey = store.survey()
     left_out = list(survey.left_out)
     for model, versions in survey.models.items():
-        fits = any(fnmatchcase(model, pattern) for pattern in wanted)
-        if not fits or operator.deploy_hash(model):
+        if not matches(model, patterns) or operator.deploy_hash(model):
             continue
         try:
             deploy_version(operator, store, store.manifest(model, versions[-1]), tenants)

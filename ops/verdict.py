@@ -1,4 +1,4 @@
-"""What the living workers say of a version that has just been deployed."""
+"""What the live workers say of a version that has just been deployed."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,7 @@ from ..wire.announcements import READY, REFUSED, WorkerAnnouncement
 from ..wire.errors import BatchfleetError
 from .deployment import Operator
 
-LOOK_S = 0.1
+POLL_S = 0.1
 
 Pause = Callable[[float], object]
 """Waits for so many seconds."""
@@ -21,10 +21,10 @@ class AllRefuseError(BatchfleetError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """How the living workers of a fleet stand to one version.
+    """Which live workers of a fleet serve or refuse one version.
 
     Attributes:
-        workers: how many of them have looked at the model.
+        workers: how many of them have read the model's record.
         elsewhere: how many have not, so far.
         ready: how many serve it.
         refused: worker → why it refuses.
@@ -37,21 +37,21 @@ class Verdict:
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody serves it, and one has yet to say why not."""
-        return not self.ready and (len(self.refused) < self.workers or self.has_strangers)
+        """Whether no worker serves it, and not all have refused it yet."""
+        return not self.ready and (len(self.refused) < self.workers or self.is_unseen)
 
     @property
-    def has_strangers(self) -> bool:
-        """Whether there are workers, and none of them has looked at the model yet."""
+    def is_unseen(self) -> bool:
+        """Whether there are workers, and none of them has read the model's record yet."""
         return not self.workers and bool(self.elsewhere)
 
     def since(self, before: "Verdict") -> "Verdict":
-        """This one without earlier refusals: they are tried again, which takes a while."""
+        """This one without earlier refusals, after which the version is tried again."""
         new = {name: why for name, why in self.refused.items() if before.refused.get(name) != why}
         return replace(self, refused=new)
 
     def raise_if_all_refuse(self, model: str, version: str) -> None:
-        """Pass, unless nobody is left who could serve the version.
+        """Check that some worker may still serve the version.
 
         Raises:
             AllRefuseError: all refuse; the text holds their reasons.
@@ -99,12 +99,12 @@ def await_verdict(
         read: what they say now.
         before: what they said before it was deployed.
         wait_ms: how long to wait for them.
-        clock: tells the time.
-        pause: lets it pass.
+        clock: for the time.
+        pause: waits between two reads.
     """
     give_up_ms = clock.monotonic_ms() + wait_ms
     while True:
         verdict = read()
         if not verdict.since(before).is_open or clock.monotonic_ms() >= give_up_ms:
             return verdict
-        pause(LOOK_S)
+        pause(POLL_S)

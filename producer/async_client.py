@@ -20,18 +20,18 @@ from ..wire.keys import ModelKeys
 from ..wire.names import require_name
 from ..wire.numbers import Range
 from ..wire.reply import Reply, decode_reply
-from ..wire.states import State
-from .blobs import may_have_blobs, with_outputs
+from ..wire.states import State, stored_state
+from .blobs import may_have_blobs, read_outputs
 from .errors import ClientClosedError, WaitTimeoutError, not_picklable, reply_gone
 from .ingress import Ingress, NotAddedError, PackedRequest, check_added
-from .missing import why_not_added
+from .missing import not_added_error
 from .options import (
     NO_OPTIONS,
     WAIT_S,
     OptionFields,
     Options,
     RequestIds,
-    patience_s,
+    default_wait_s,
     require_number,
 )
 from .pauses import Pauses
@@ -122,8 +122,8 @@ class AsyncClient:
         """
         options = self._options.with_fields(fields)
         entry = self._prepare(model, inputs, options)
-        added = await self._add(entry, options.patience_s)
-        return Handle(model, entry.request_id, added, options.whole_ms)
+        added = await self._add(entry, options.wait_s)
+        return Handle(model, entry.request_id, added, options.total_ms)
 
     async def result(self, handle: HandleLike, timeout_s: float | None = None) -> Result:
         """Wait for the reply to a submitted request.
@@ -142,14 +142,14 @@ class AsyncClient:
         known = as_handle(handle)
         keys = self._keys_of(known)
         if timeout_s is None:
-            seconds = patience_s(known.timeout_ms)
+            seconds = default_wait_s(known.timeout_ms)
         else:
             seconds = require_number("timeout_s", timeout_s, WAIT_S)
         while (wait := self._waiter.expect(keys, known.id, seconds)) is None:
             await self._waiter.confirm(keys, known.id, seconds)
         try:
-            self._waiter.look(wait)
-            return await self._hand_over(keys, await wait.future)
+            self._waiter.read_soon(wait)
+            return await self._to_result(keys, await wait.future)
         finally:
             self._waiter.forget(wait)
 
@@ -160,7 +160,7 @@ class AsyncClient:
         """
         options = self._options.with_fields(fields)
         entry = self._prepare(model, inputs, options)
-        keys, within_s = entry.keys, options.patience_s
+        keys, within_s = entry.keys, options.wait_s
         while (wait := self._waiter.expect(keys, entry.request_id, within_s)) is None:
             await self._waiter.confirm(keys, entry.request_id, within_s)
         try:
@@ -168,12 +168,12 @@ class AsyncClient:
                 await self._reconnect.retry_once(lambda: self._executor.run_packed(store), within_s)
             self._executor.post(entry.add, wait.future, check_added)
             if options.id is not None:
-                self._waiter.look(wait, is_repeat=True)
+                self._waiter.read_soon(wait, is_repeat=True)
             try:
                 reply = await wait.future
             except NotAddedError as failed:
                 reply = await self._add_again(failed.answer, entry, wait, within_s)
-            return await self._hand_over(keys, reply)
+            return await self._to_result(keys, reply)
         except asyncio.CancelledError:
             if options.id is None:  # else others may have joined the request
                 self._abandon(model, entry.request_id)
@@ -216,7 +216,7 @@ class AsyncClient:
                     # Repeatedly: another router may read this before it reads the request.
                     send = partial(self._executor.run_packed, packed)
                     if await self._reconnect.retry_once(send, seconds) is None:
-                        raise await why_not_added(
+                        raise await not_added_error(
                             self._executor, self._keys_of(known), self._tenant
                         )
                     await pauses.pause()
@@ -235,7 +235,7 @@ class AsyncClient:
         # As the waiter does: without a right to the tombstone, a reply that is gone is not noticed.
         status, raw = None if isinstance(status, DeniedError) else checked(status), checked(raw)
         if raw is not None:
-            return await self._hand_over(keys, _decode(raw, known.id))
+            return await self._to_result(keys, _decode(raw, known.id))
         if status is not None:
             raise reply_gone(known.id, status)
         return None
@@ -248,7 +248,6 @@ class AsyncClient:
         """
         known = as_handle(handle)
         keys = self._keys_of(known)
-        # In the order of a request's states, so that it cannot change between two reads unseen.
         start = (known.entry_id or b"+").decode()
         answers = await self._ask_each(
             requests.waiting(keys.ingress(self._tenant), start, 1),
@@ -257,14 +256,9 @@ class AsyncClient:
             requests.reply(keys, self._tenant, known.id),
         )
         entries, deadline, status, raw = map(checked, answers)
-        if status is not None:
-            return State(status)
-        if deadline is not None:
-            return State.ACCEPTED
-        if raw is not None:
-            return State.REFUSED
-        is_submitted = bool(entries) and entries[0][0] == known.entry_id
-        return State.SUBMITTED if is_submitted else State.UNKNOWN
+        state = stored_state(deadline, status, raw)
+        is_unread = bool(entries) and entries[0][0] == known.entry_id
+        return State.SUBMITTED if state is State.UNKNOWN and is_unread else state
 
     @overload
     def map(
@@ -369,7 +363,7 @@ class AsyncClient:
             await self._executor.run(
                 requests.forget_blob(entry.keys, self._tenant, entry.request_id)
             )
-        return await why_not_added(self._executor, entry.keys, self._tenant)
+        return await not_added_error(self._executor, entry.keys, self._tenant)
 
     async def _ask_each(self, *commands: Command[Any]) -> list[Any]:
         answers = await self._executor.run_each(commands)
@@ -378,9 +372,9 @@ class AsyncClient:
             answers = await self._executor.run_each(commands)
         return answers
 
-    async def _hand_over(self, keys: ModelKeys, reply: Reply) -> Result:
+    async def _to_result(self, keys: ModelKeys, reply: Reply) -> Result:
         if reply.outputs_at is not None:
-            reply = await with_outputs(self._executor, keys, self._tenant, reply)
+            reply = await read_outputs(self._executor, keys, self._tenant, reply)
         if not self._keep:
             self._remover.add(keys, reply.id, with_blobs=may_have_blobs(reply))
         error = reply.to_error()

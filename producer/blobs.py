@@ -15,7 +15,7 @@ from ..wire.reply import Reply
 from ..wire.request import Request
 
 
-def store_apart(keys: ModelKeys, tenant: str, request: Request) -> tuple[Command[Any], Request]:
+def store_inputs(keys: ModelKeys, tenant: str, request: Request) -> tuple[Command[Any], Request]:
     """The command that stores the inputs of a request as a blob, and the request that refers to it.
 
     The blob expires once no worker can need it any more. A client does not know which time-out the
@@ -29,7 +29,7 @@ def store_apart(keys: ModelKeys, tenant: str, request: Request) -> tuple[Command
     return store, request._replace(inputs=b"", inputs_at=BLOB, inputs_bytes=size)
 
 
-async def with_outputs(
+async def read_outputs(
     executor: AsyncExecutor, keys: ModelKeys, tenant: str, reply: Reply
 ) -> Reply:
     """The reply with its outputs, which are stored under a key of their own.

@@ -12,7 +12,7 @@ from ..wire.keys import ModelKeys
 from ..wire.limits import INLINE_BYTES_DEFAULT, INPUTS_BYTES_MAX
 from ..wire.reply import Reply
 from ..wire.request import Request
-from .blobs import store_apart
+from .blobs import store_inputs
 from .options import NO_OPTIONS, Options
 
 # No name has such characters, so each occurs in a packed command exactly once.
@@ -63,11 +63,11 @@ class Ingress:
         return PackedRequest(self.keys, request_id, add)
 
     def pack_cancel(self, request_id: str) -> bytes:
-        """What takes a request back."""
-        return pack(requests.take_back(self.keys, self._tenant, request_id).parts)
+        """The command that cancels a request."""
+        return pack(requests.cancel_entry(self.keys, self._tenant, request_id).parts)
 
     def _pack_large(self, request: Request) -> PackedRequest:
-        store, pointer = store_apart(self.keys, self._tenant, request)
+        store, pointer = store_inputs(self.keys, self._tenant, request)
         return PackedRequest(self.keys, request.id, self._pack(pointer), pack(store.parts))
 
     def _pack(self, request: Request) -> bytes:

@@ -9,7 +9,7 @@ from ..wire.errors import ErrorKind, RequestError, ServerError
 from ..wire.keys import ModelKeys
 from .errors import unknown_model
 
-_MENDED_MS = 1000
+_RETRY_AFTER_MS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ def was_lost(traces: Traces, model: str, tenant: str) -> bool:
     return model in traces.models or not traces.models
 
 
-async def why_not_added(executor: AsyncExecutor, keys: ModelKeys, tenant: str) -> RequestError:
+async def not_added_error(executor: AsyncExecutor, keys: ModelKeys, tenant: str) -> RequestError:
     """The error of a request for which there is no stream: `unknown_model` or `unavailable`.
 
     Raises:
@@ -79,5 +79,5 @@ def _lost(keys: ModelKeys, tenant: str, *, has_models: bool) -> RequestError:
         ErrorKind.UNAVAILABLE,
         f"{what}; routers restore what they know within seconds; otherwise "
         f"`batchfleet deploy {keys.model}/VERSION`",
-        retry_after_ms=_MENDED_MS,
+        retry_after_ms=_RETRY_AFTER_MS,
     )

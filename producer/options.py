@@ -114,12 +114,12 @@ class Options:
         _check_outputs(self.outputs)
 
     @property
-    def patience_s(self) -> float:
+    def wait_s(self) -> float:
         """How long a caller waits that gives no `timeout_s`."""
-        return patience_s(self.whole_ms)
+        return default_wait_s(self.total_ms)
 
     @property
-    def whole_ms(self) -> int | None:
+    def total_ms(self) -> int | None:
         """Delay and timeout together; None = the contract's default."""
         if not self.delay_ms:
             return self.timeout_ms
@@ -199,11 +199,11 @@ def _encode_parameters(parameters: Mapping[str, Any]) -> bytes:
 
 
 # What delay and timeout together may come to, and a little more than that.
-WHOLE_MS = Range(1, DELAY_MS_MAX + TIMEOUT_MS_MAX)
+TOTAL_MS = Range(1, DELAY_MS_MAX + TIMEOUT_MS_MAX)
 WAIT_S = Range(0, 100_000, whole=False)
 
 
-def patience_s(timeout_ms: int | None) -> float:
+def default_wait_s(timeout_ms: int | None) -> float:
     """How long to wait for a request with this timeout (None = the contract's default)."""
     return ((timeout_ms or TIMEOUT_MS_DEFAULT) + _GRACE_MS) / 1000
 

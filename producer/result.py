@@ -8,7 +8,7 @@ from typing import Any
 from ..wire.errors import CallerError, ErrorKind, ProtocolError, RequestError
 from ..wire.reply import Reply
 from ..wire.tensors import Column, decode_columns
-from .options import WHOLE_MS, require_number
+from .options import TOTAL_MS, require_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def as_handle(handle: HandleLike) -> Handle:
             raise RequestError.of(ErrorKind.BAD_REQUEST, text)
         return Handle(*pair)
     if handle.timeout_ms is not None:
-        require_number("timeout_ms of the handle", handle.timeout_ms, WHOLE_MS)
+        require_number("timeout_ms of the handle", handle.timeout_ms, TOTAL_MS)
     return handle
 
 

@@ -29,9 +29,9 @@ WAITS_MAX = 100_000
 CHANNELS_MAX = 256
 _CHECK_S = 5.0
 _SOON_S = 0.25
-_FIRST_LOOK_S = 0.01
-_LOOKS_COUNTED = 16
-_LOOK_MAX = 128
+_FIRST_POLL_S = 0.01
+_POLLS_COUNTED = 16
+_READ_MAX = 128
 _CONFIRM_S = 10.0
 _CANCEL_AGAIN_S = 0.1
 # Timers may come a little early, and two sweeps stand apart so that many waits cost little.
@@ -88,7 +88,7 @@ class Waiter:
         if entry is None:
             entry = channel.entries[request_id] = AwaitedId(channel, request_id)
             if channel.is_polled:
-                self._look_later(entry)
+                self._poll_later(entry)
         wait = Wait(entry, self._deadline(within_s), self._loop.create_future())
         entry.waits.add(wait)
         self._waits += 1
@@ -99,7 +99,7 @@ class Waiter:
 
         Raises:
             ServerError: the server cannot be reached or does not let us subscribe.
-            WaitTimeoutError: the caller's own patience was over first.
+            WaitTimeoutError: the caller's own timeout was shorter.
             ClientClosedError: closed.
         """
         name = keys.channel(self._tenant, request_id)
@@ -132,7 +132,7 @@ class Waiter:
         if future.done() and not future.cancelled():
             future.exception()  # seen, even where its caller had left already
 
-    def look(self, wait: Wait, *, is_repeat: bool = False) -> None:
+    def read_soon(self, wait: Wait, *, is_repeat: bool = False) -> None:
         """Read the reply key at once: the answer may be there already.
 
         Args:
@@ -249,7 +249,7 @@ class Waiter:
         for channel in self._channels.values():
             channel.poll()
             for entry in channel.entries.values():
-                self._look_later(entry)
+                self._poll_later(entry)
 
     async def _check(self) -> None:
         """Read the keys that were asked for, and every `_CHECK_S` all."""
@@ -262,7 +262,7 @@ class Waiter:
                     self._asked.update(dict.fromkeys(channel.entries.values()))
             self._ask_event.clear()
             while self._asked:
-                batch = list(self._asked)[:_LOOK_MAX]
+                batch = list(self._asked)[:_READ_MAX]
                 for entry in batch:
                     del self._asked[entry]
                 await self._read_keys([entry for entry in batch if entry.is_open])
@@ -289,7 +289,7 @@ class Waiter:
             if not isinstance(failure, UnreachableError | TransientError):
                 self._close(entry, failure)
             elif entry.channel.is_polled:
-                self._look_later(entry)
+                self._poll_later(entry)
             return
         is_old_refusal = entry.is_repeat and status is None
         entry.is_repeat = False
@@ -298,7 +298,7 @@ class Waiter:
         elif raw is None and status is not None:
             self._miss(entry, status)
         elif entry.channel.is_polled:
-            self._look_later(entry)
+            self._poll_later(entry)
 
     def _deliver_read(self, entry: AwaitedId, raw: bytes) -> None:
         try:
@@ -384,10 +384,10 @@ class Waiter:
         self._asked[entry] = None
         self._ask_event.set()
 
-    def _look_later(self, entry: AwaitedId) -> None:
+    def _poll_later(self, entry: AwaitedId) -> None:
         """Ask again, the sooner the shorter it has been waited for."""
-        delay_s = min(_SOON_S, _FIRST_LOOK_S * 2**entry.looks)
-        entry.looks = min(entry.looks + 1, _LOOKS_COUNTED)
+        delay_s = min(_SOON_S, _FIRST_POLL_S * 2**entry.polls)
+        entry.polls = min(entry.polls + 1, _POLLS_COUNTED)
         self._loop.call_later(delay_s, self._ask, entry)
 
     def _ask_soon(self, entry: AwaitedId) -> None:

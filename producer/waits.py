@@ -49,8 +49,8 @@ class AwaitedId:
         outcome: the reply, or why there is none.
         is_repeat: the id was there before perhaps, so that a refusal under the key may be an old
             one.
-        misses: looks that found it finished but its reply gone.
-        looks: how often its keys were read because no channel reports it.
+        misses: reads that found it finished but its reply gone.
+        polls: how often its keys were read because no channel reports it.
     """
 
     channel: Channel
@@ -59,7 +59,7 @@ class AwaitedId:
     outcome: Reply | BaseException | None = None
     is_repeat: bool = False
     misses: int = 0
-    looks: int = 0
+    polls: int = 0
 
     @property
     def is_open(self) -> bool:

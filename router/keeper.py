@@ -28,7 +28,7 @@ _SLOW_LOOK_MS = 1_000
 _PACE = Pace(back_off=PROMPT, goes_first=True)
 
 
-class Keeper:
+class RouterKeeper:
     """Owns the router's view of the fleet, and hands it to the pumps as `shared.situations`.
 
     Each tick sweeps; every `refresh_ms`, or when a pump asks for it, it reads the fleet first.
@@ -170,12 +170,12 @@ class Keeper:
                 )
 
     def close(self) -> None:
-        """Withdraw the router's announcement, and disconnect."""
+        """Remove the router's announcement, and disconnect."""
         self._loop.end()
         outage = self._shared.watchdog.outage
         if not outage.is_on:  # else nobody can be told, and a stop must not wait for it
             try:
-                self._presence.withdraw(self._executor)
+                self._presence.leave(self._executor)
             except ServerError as error:
                 outage.begins(error)
         self._executor.close()

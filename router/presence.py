@@ -48,14 +48,14 @@ class Presence:
             executor.run(routers.announce(namespace, router, wanted, ttl_ms))
         self._sent = wanted
 
-    def withdraw(self, executor: Executor) -> None:
+    def leave(self, executor: Executor) -> None:
         """Announce that the router stops.
 
         Raises:
             ServerError: the server failed; it will be missed within three refreshes.
         """
         self._sent = None
-        executor.run_each(routers.withdraw(self._namespace, self._router))
+        executor.run_each(routers.leave(self._namespace, self._router))
 
     def _prune(self, executor: Executor) -> None:
         """Forget those that died, so that their names don't pile up."""

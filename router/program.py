@@ -13,7 +13,7 @@ from ..service.fault_points import FaultPoints
 from ..service.identity import new_worker_name
 from ..service.lifecycle import MakeThread, StopSignal, stepped_thread
 from ..service.settings import Settings
-from .keeper import Keeper
+from .keeper import RouterKeeper
 from .pump_threads import PumpThreads
 from .shared import SharedState
 
@@ -36,7 +36,7 @@ class RouterProgram:
         broker = broker or RedisBroker(settings.redis_url)
         self.shared = SharedState(name, broker, events, clock, faults or FaultPoints())
         self.pumps = PumpThreads(self.shared, make_thread)
-        self._keeper = Keeper(settings, self.shared, self.pumps)
+        self._keeper = RouterKeeper(settings, self.shared, self.pumps)
         self._is_ready = False
 
     def run(self, stop: StopSignal, on_ready: Callable[[dict[str, object]], None]) -> int:

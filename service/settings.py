@@ -133,7 +133,7 @@ class Settings:
 
     redis_url: str = _row(
         "",
-        "URL of the Redis server; without it, `up` starts a private server",
+        "URL of the Redis server",
         rule=redis_url_fault,
         secret=True,
     )

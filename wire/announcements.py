@@ -65,7 +65,7 @@ class WorkerAnnouncement:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, bytes]) -> "WorkerAnnouncement":
-        """Read the hash. What is ill-formed, a foreign hand wrote: it says nothing."""
+        """Read the hash. Ill-formed fields were written by somebody else and are ignored."""
         epoch, nonce = fields.get("epoch"), fields.get("nonce")
         return cls(
             versions=_read_lanes(fields.get("lanes", b"{}")),

@@ -5,6 +5,7 @@ is refused and never quoted or repaired.
 """
 
 import re
+from fnmatch import fnmatchcase
 from typing import Any
 
 from .errors import ErrorKind, RequestError
@@ -36,6 +37,11 @@ def require_name(what: str, text: Any) -> str:
     if not is_name(text):
         raise RequestError.of(ErrorKind.BAD_REQUEST, f"{what} {shown(text)} is not a name: {RULE}")
     return text
+
+
+def matches(name: str, patterns: str) -> bool:
+    """Whether a name fits one of the patterns of a list such as `a,ocr-*`."""
+    return any(fnmatchcase(name, pattern.strip()) for pattern in patterns.split(","))
 
 
 RULE = "use 1 to 128 of A-Z a-z 0-9 . _ - with a letter or digit first and no '..'"

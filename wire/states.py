@@ -77,6 +77,18 @@ MEANINGS: dict[State | Event, str] = {
 }
 
 
+def stored_state(deadline_ms: float | None, status: str | None, reply: bytes | None) -> State:
+    """The state of a request, from its deadline in `due`, its tombstone and its reply key.
+
+    Read them in this order, in which a request's states follow, so that none is missed in between.
+    """
+    if status is not None:
+        return State(status)
+    if deadline_ms is not None:
+        return State.ACCEPTED
+    return State.UNKNOWN if reply is None else State.REFUSED
+
+
 class IllegalTransitionError(ValueError):
     """An event that cannot happen in that state; nothing has changed."""
 

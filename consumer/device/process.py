@@ -9,10 +9,11 @@
 
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from itertools import takewhile
+from typing import Any, TypeVar
 
 from ...models.traces import with_own_frames
 from ...service.clock import Clock
@@ -33,6 +34,7 @@ from ..link.protocol import (
     Item,
     Load,
     Memory,
+    Message,
     Prepare,
     PreparedItem,
     PreparedRows,
@@ -70,6 +72,7 @@ FLUSH_MS = 5
 WIND_UP_MS = 10_000
 
 
+T = TypeVar("T")
 _RowErrors = list[tuple[int, RequestError]]
 
 
@@ -320,20 +323,34 @@ class DeviceProcess:
         return prepare_all(self._loaded.get(lane_number), items, self._clock)
 
     def _prepare(self, message: Prepare) -> None:
-        items: list[PreparedItem] = []
+        items = takewhile(lambda _: not self._stopping, message.items)
+        self._send_as_done(PreparedRows, map(partial(self._prepare_item, message.lane), items))
+
+    def _prepare_item(
+        self, lane_number: int, item: Item
+    ) -> tuple[list[PreparedItem], list[Failure]]:
+        requests, failed = self._prepare_items(lane_number, (item,))
+        prepared = [request.report() for request in requests if self._book.add(request)]
+        return prepared, [failure for failure in failed if self._book.drop((failure.request,))]
+
+    def _send_as_done(
+        self,
+        message: Callable[[list[T], list[Failure]], Message],
+        results: Iterable[tuple[list[T], list[Failure]]],
+    ) -> None:
+        """Do a long job, and send what is done and what has failed every `FLUSH_MS`."""
+        done: list[T] = []
         failures: list[Failure] = []
         flush_ms = self._clock.monotonic_ms() + FLUSH_MS
-        for item in message.items:
-            if self._stopping:
-                return
-            requests, failed = self._prepare_items(message.lane, (item,))
-            items += [request.report() for request in requests if self._book.add(request)]
-            failures += [failure for failure in failed if self._book.drop((failure.request,))]
-            if self._clock.monotonic_ms() >= flush_ms:
-                self._send_prepared(items, failures)
-                items, failures = [], []
+        for found, failed in results:
+            done += found
+            failures += failed
+            if (done or failures) and self._clock.monotonic_ms() >= flush_ms:
+                self._channel.send(message(done, failures))
+                done, failures = [], []
                 flush_ms = self._clock.monotonic_ms() + FLUSH_MS
-        self._send_prepared(items, failures)
+        if done or failures:
+            self._channel.send(message(done, failures))
 
     def _fetch(self, message: Fetch) -> None:
         """Fetch and preprocess one request, on the same thread: it holds one body at a time."""
@@ -346,29 +363,20 @@ class DeviceProcess:
         except BaseException as error:  # noqa: BLE001  one request is no reason to end the others
             failed = request_error(error, "fetch", self._faults)
             if self._book.drop((item.request,)):
-                self._send_prepared([], [failure_of(item.request, failed)])
+                self._channel.send(PreparedRows([], [failure_of(item.request, failed)]))
             return
         self._prepare(Prepare(message.lane, [item]))
 
-    def _send_prepared(self, items: list[PreparedItem], failures: list[Failure]) -> None:
-        if items or failures:
-            self._channel.send(PreparedRows(items, failures))
-
     def _answer(
-        self,
-        loaded: LoadedModel,
-        request: PreparedRequest,
-        answers: list[Answer],
-        failures: list[Failure],
-    ) -> None:
+        self, loaded: LoadedModel, request: PreparedRequest
+    ) -> tuple[list[Answer], list[Failure]]:
         started_ms = self._clock.monotonic_ms()
         try:
             outputs = encode_answer(loaded, request)
         except BaseException as error:  # noqa: BLE001  one request is no reason to end the others
             failed = request_error(error, "answer", loaded.logger)
-            failures.append(loaded.failure_of(request.number, failed))
-            return
-        answers.append(Answer(request.number, outputs, self._clock.monotonic_ms() - started_ms))
+            return [], [loaded.failure_of(request.number, failed)]
+        return [Answer(request.number, outputs, self._clock.monotonic_ms() - started_ms)], []
 
     def _answer_inline(
         self, loaded: LoadedModel, requests: Sequence[PreparedRequest], failures: list[Failure]
@@ -383,21 +391,13 @@ class DeviceProcess:
             ]
         answers: list[Answer] = []
         for request in requests:
-            self._answer(loaded, request, answers, failures)
+            answered, failed = self._answer(loaded, request)
+            answers += answered
+            failures += failed
         return answers
 
     def _answer_beside(self, loaded: LoadedModel, requests: Sequence[PreparedRequest]) -> None:
-        answers: list[Answer] = []
-        failures: list[Failure] = []
-        flush_ms = self._clock.monotonic_ms() + FLUSH_MS
-        for request in requests:
-            self._answer(loaded, request, answers, failures)
-            if self._clock.monotonic_ms() >= flush_ms:
-                self._channel.send(Answers(answers, failures))
-                answers, failures = [], []
-                flush_ms = self._clock.monotonic_ms() + FLUSH_MS
-        if answers or failures:
-            self._channel.send(Answers(answers, failures))
+        self._send_as_done(Answers, map(partial(self._answer, loaded), requests))
 
 
 def _give_back(

@@ -21,12 +21,11 @@ _OF_ONE_MODEL = (Remedy.SET_ASIDE, Remedy.RECREATE, Remedy.REPORT)
 class Heartbeat:
     """Keeps a worker among the living of each model that it serves.
 
-    `announce` and `withdraw` may be called from any thread; the rest belongs to the heartbeat
-    thread. After a beat went through for all models, `on_beat` gets the moment before it was sent:
-    the lease begins again there. A name that is gone from the living, because the server lost its
-    data or somebody deleted it, is entered again where no peer can have buried it. A model whose
-    keys are of a foreign kind is reported once and set aside: it must not cost the others their
-    beat. `stopping` ends it.
+    The keeper calls `announce`; the rest belongs to the heartbeat thread. After a beat went through
+    for all models, `on_beat` gets the moment before it was sent: the lease begins again there. A
+    name that is gone from the living, because the server lost its data or somebody deleted it, is
+    entered again where no peer can have buried it. A model whose keys have the wrong type is
+    reported once and set aside: it must not cost the others their beat. `stopping` ends it.
     """
 
     def __init__(
@@ -51,9 +50,9 @@ class Heartbeat:
         self._ttl_ms = 3 * context.settings.lease_ms
         self._safe_ms = context.settings.lease_ms * 2 / 3
         self._on_beat = on_beat
-        self._lock = threading.Lock()
-        self._wanted: dict[ModelKeys, Announcement] = {}  # guarded by _lock
-        self._announced: dict[ModelKeys, Announcement] = {}  # guarded by _lock; by the last beat
+        # Replaced, never changed: by `announce`, and by the heartbeat thread after each beat.
+        self._wanted: Mapping[ModelKeys, Announcement] = {}
+        self._announced: Mapping[ModelKeys, Announcement] = {}
         self._joined: set[ModelKeys] = set()  # written by the heartbeat thread
         self._models: set[str] = set()  # their names, for other threads to look up
         self._beaten_ms: dict[ModelKeys, float] = {}  # when each last beat began; of this thread
@@ -61,25 +60,16 @@ class Heartbeat:
         self._again = threading.Event()
         self.fenced = threading.Event()
 
-    def announce(self, keys: ModelKeys, announcement: Announcement) -> None:
-        """Serve a model from the next beat on, or change what is said about it."""
-        with self._lock:
-            changed = self._wanted.get(keys) != announcement
-            self._wanted[keys] = announcement
-        if changed:
+    def announce(self, announcements: Mapping[ModelKeys, Announcement]) -> None:
+        """Serve these models and no others from the next beat on, and say this about them."""
+        if self._wanted != announcements:
+            self._wanted = dict(announcements)
             self._again.set()
-
-    def withdraw(self, keys: ModelKeys) -> None:
-        """Stop serving a model that is not deployed any more, from the next beat on."""
-        with self._lock:
-            self._wanted.pop(keys, None)
-        self._again.set()
 
     @property
     def is_announced(self) -> bool:
         """Whether peers and operators can read what was announced last."""
-        with self._lock:
-            return self._announced == self._wanted
+        return self._announced == self._wanted
 
     @property
     def models_joined(self) -> int:
@@ -134,8 +124,7 @@ class Heartbeat:
             ServerError: the server failed.
         """
         began_ms = self._clock.monotonic_ms()
-        with self._lock:
-            wanted = dict(self._wanted)
+        wanted = self._wanted
         for keys in self._joined - set(wanted):
             self._joined.discard(keys)
             self._models.discard(keys.model)
@@ -147,8 +136,7 @@ class Heartbeat:
                 self._beat(keys, announcement, began_ms)
             if self.fenced.is_set():
                 return
-        with self._lock:
-            self._announced = wanted
+        self._announced = wanted
         self._on_beat(began_ms)
 
     @contextmanager

@@ -1,7 +1,6 @@
 """The deploy records that a worker serves: what an operator says, also while the server lost it."""
 
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from functools import partial
 
 from ...broker import fleet
@@ -13,6 +12,7 @@ from ...service.steps import Steps, settled
 from ...wire.deployment import Deployment
 from ...wire.errors import SettingsError
 from ...wire.keys import ModelKeys
+from ...wire.names import matches
 
 
 class DeployRecords:
@@ -25,7 +25,7 @@ class DeployRecords:
 
     def __init__(self, settings: Settings, events: Events, steps: Steps) -> None:
         self._namespace = settings.namespace
-        self._patterns = [pattern.strip() for pattern in settings.models.split(",")]
+        self._patterns = settings.models
         self._events = events
         self._steps = steps
         self._seen_ms: dict[str, float] = {}  # when each was last there
@@ -35,7 +35,7 @@ class DeployRecords:
     @property
     def example(self) -> str:
         """A name that a model may have: a worker may have rights to such models alone."""
-        return self._patterns[0].replace("*", "x").replace("?", "x")
+        return self._patterns.partition(",")[0].strip().replace("*", "x").replace("?", "x")
 
     def read(self, executor: Executor, now_ms: float) -> Mapping[str, Deployment]:
         """What is in force now, by model.
@@ -66,10 +66,7 @@ class DeployRecords:
         models = fleet.models(self._namespace)
         listed = self._steps.run("list", "", partial(executor.run, models))
         names = list(self.known) if listed is None else listed
-        return [name for name in names if self._is_wanted(name)]
-
-    def _is_wanted(self, name: str) -> bool:
-        return any(fnmatchcase(name, pattern) for pattern in self._patterns)
+        return [name for name in names if matches(name, self._patterns)]
 
     def _lost(
         self, executor: Executor, found: Mapping[str, Deployment], now_ms: float

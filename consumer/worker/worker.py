@@ -1,14 +1,13 @@
 """One worker: an identity, its device processes, and the threads that bring them work.
 
 Threads: one *device* thread a device process (`device_unit.py`); one *intake* thread a model takes
-work; the *heartbeat* thread renews the lease; the *keeper* (the thread that calls `run`) follows
-the deploy records and watches limits.
+work; the *heartbeat* thread renews the lease; the *keeper* (`keeper.py`, the main
+thread) follows the deploy records and watches limits.
 """
 
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -51,14 +50,6 @@ class Offer:
 
 
 _NOTHING = Offer((), crowded=True, stamp=Stamp())
-
-
-class Outcome(Enum):
-    """How a worker's life ended."""
-
-    STOPPED = "stopped"
-    FENCED = "fenced"
-    STRANDED = "stranded"
 
 
 class Worker(SharedState):

@@ -15,10 +15,10 @@ from ..dead_letters import (
     Letter,
     NotReplayableError,
     find_letter,
+    full_letter,
     letters,
     purge_letters,
     replay,
-    whole,
 )
 from ..deployment import Operator
 from ._shared.answers import describe_outputs, reply_json
@@ -203,7 +203,7 @@ def _replay(
     used: set[str] = set()
     with counting_bar("replaying", len(wanted)) as advance:
         for head in wanted:
-            letter = whole(executor, keys, head)
+            letter = full_letter(executor, keys, head)
             try:
                 new_id = replay(executor, keys, letter or head, used)
             except NotReplayableError as error:

@@ -134,9 +134,11 @@ def _run_fleet(
 ) -> tuple[Embedded, list[Finding]]:
     settings = demo_settings(loaded.settings, secrets.token_hex(4))
     # Without signal handlers: Ctrl-C interrupts the demo wherever it is, and ends the fleet.
-    around = ProcessContext(environ=loaded.environ, clock=clock, events=Events(), stop=StopSignal())
+    process = ProcessContext(
+        environ=loaded.environ, clock=clock, events=Events(), stop=StopSignal()
+    )
     _say("starting a fleet: server, router and one worker")
-    with LocalFleet(settings, 0, around) as local:
+    with LocalFleet(settings, 0, process) as local:
         local.start_server()
         with connected(local.settings) as operator:
             deploy(operator, MODEL, manifest.record(), [settings.tenant])

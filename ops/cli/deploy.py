@@ -73,12 +73,12 @@ def deploy() -> None:
 def deploy_one(loaded: Loaded, *, name: str, wait_s: float, as_json: bool) -> None:
     """Put a model version in service.
 
-    Without VERSION, deploy the newest version in the store. With --tenant, create the request
-    stream of that tenant, too. The command waits until a worker is ready to serve the version; if
-    none is ready after --wait, it says so and goes on. If all workers refuse it, their reasons are
-    printed and the exit code is 1; the version stays active. To roll back, deploy the previous
-    version. The exit code is also 1 if a live router or worker has not read the new deploy record
-    in time.
+    Without VERSION, deploy the newest version in the store. Also create the request stream of the
+    tenant (--tenant); other tenants keep theirs. The command waits until a worker is ready to serve
+    the version; if none is ready after --wait, it says so and stops waiting, which is no error. If
+    all workers refuse it, their reasons are printed and the exit code is 1; the version stays
+    active. To roll back, deploy the previous version. The exit code is also 1 if a live router or
+    worker has not read the new deploy record in time.
     """
     store = Store(loaded.settings.store)
     manifest = find_version(store, name)

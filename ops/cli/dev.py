@@ -26,14 +26,14 @@ from ._shared.options import (
     with_settings,
 )
 from ._shared.output import print_json, say
-from ._shared.wishes import split_class, wish_options, wishes_of
+from ._shared.publishing import parse_publish_options, publish_options, split_class
 
-_LOOK_S = 0.2
+_POLL_S = 0.2
 
 
 @click.command()
 @click.argument("source", metavar="FILE.py[:CLASS]")
-@wish_options
+@publish_options
 @port_option
 @with_settings("namespace", "tenant", "device", "threads", "cache", *ENVIRONMENTS, *LOGS)
 @json_option
@@ -53,18 +53,18 @@ def dev(loaded: Loaded, *, source: str, port: int | None, as_json: bool, **given
     """
     path, class_name = split_class(source)
     named = {**given, "model": given["model"] or class_name or path.stem}
-    wishes = wishes_of(class_name, named)
+    wishes = parse_publish_options(class_name, named)
     stop = StopSignal()
     stop.install()
     with tempfile.TemporaryDirectory(prefix="batchfleet-dev-") as store:
         settings = development_settings(_quiet(loaded), store, wishes.environment)
-        around = ProcessContext(
+        process = ProcessContext(
             environ=loaded.environ, clock=SystemClock(), events=Events(), stop=stop
         )
         series = VersionSeries(path, wishes, settings)
-        with LocalFleet(settings, port, around) as local:
+        with LocalFleet(settings, port, process) as local:
             local.start_server()
-            _serve(local, series, around, path.resolve().parent, as_json=as_json)
+            _serve(local, series, process, path.resolve().parent, as_json=as_json)
 
 
 def _quiet(loaded: Loaded) -> Settings:
@@ -78,27 +78,27 @@ def _quiet(loaded: Loaded) -> Settings:
 def _serve(
     local: LocalFleet,
     series: VersionSeries,
-    around: ProcessContext,
+    process: ProcessContext,
     sources: Path,
     *,
     as_json: bool,
 ) -> None:
     with connected(local.settings) as operator:
-        development = Development(local, operator, series, around.clock, _tell)
+        development = Development(local, operator, series, process.clock, _report)
         first = development.begin()
-        worker = DevelopmentWorker(local.settings, around, sources)
+        worker = DevelopmentWorker(local.settings, process, sources)
         worker.start()
         try:
             if local.start_programs():
                 _print_address(local, first, as_json=as_json)
-            while not around.stop.wait(_LOOK_S):
-                development.look()
+            while not process.stop.wait(_POLL_S):
+                development.poll()
         finally:
-            around.stop.set()
+            process.stop.set()
             worker.join()
 
 
-def _tell(sentence: str) -> None:
+def _report(sentence: str) -> None:
     say(*sentence.split("\n"), err=True)
 
 

@@ -14,11 +14,11 @@ from ...models.store import Store
 from ...service.regular_files import read_regular
 from ...wire.errors import StoreError
 from ..model_template import write_model_folder
-from ._shared.finding import find_version, tell_left_out
+from ._shared.finding import find_version, warn_left_out
 from ._shared.options import LOGS, Loaded, examples, json_option, with_settings
 from ._shared.output import json_text, make_table, print_json, print_table, say
 from ._shared.progress import progress_bar
-from ._shared.wishes import split_class, wish_options, wishes_of
+from ._shared.publishing import parse_publish_options, publish_options, split_class
 from .models_environment import environment
 from .models_try import try_model
 
@@ -76,7 +76,7 @@ def import_model(loaded: Loaded, *, name: str, from_file: Path | None, as_json: 
 
 @models.command("publish", short_help="Publish a version from your model.py, or from a folder.")
 @click.argument("source", metavar="FILE.py[:CLASS] | FOLDER")
-@wish_options
+@publish_options
 @with_settings("store", *LOGS)
 @json_option
 @examples(
@@ -115,7 +115,7 @@ def read_source(source: str, given: dict[str, Any]) -> tuple[Manifest, dict[str,
             )
         return read_draft(Path(source))
     path, class_name = split_class(source)
-    return draft_of_file(path, wishes_of(class_name, given))
+    return draft_of_file(path, parse_publish_options(class_name, given))
 
 
 def read_draft(folder: Path) -> tuple[Manifest, dict[str, Path]]:
@@ -182,7 +182,7 @@ def list_models(loaded: Loaded, *, as_json: bool) -> None:
         left_out = [{"name": one.name, "reason": one.reason} for one in survey.left_out]
         print_json({"models": survey.models, "left_out": left_out})
         return
-    tell_left_out(survey.left_out)
+    warn_left_out(survey.left_out)
     if not survey.models:
         what = "has no usable version" if survey.left_out else "is empty"
         say(f"the store {store.root} {what}; run `batchfleet models import minilm`")

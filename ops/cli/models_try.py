@@ -15,7 +15,7 @@ from ._shared.answers import describe_outputs, read_inputs
 from ._shared.finding import find_version
 from ._shared.options import ENVIRONMENTS, LOGS, Loaded, examples, json_option, with_settings
 from ._shared.output import print_json, say
-from ._shared.wishes import content_options, split_class, wishes_of
+from ._shared.publishing import content_options, parse_publish_options, split_class
 
 
 @click.command("try", short_help="Run one request through a version, without a fleet.")
@@ -70,7 +70,7 @@ def try_model(loaded: Loaded, *, source: str, stage: str, as_json: bool, **given
 def _candidate(loaded: Loaded, source: str, given: dict[str, Any]) -> Iterator[Candidate]:
     if ".py" in source:
         path, class_name = split_class(source)
-        with candidate_of_file(path, wishes_of(class_name, given)) as candidate:
+        with candidate_of_file(path, parse_publish_options(class_name, given)) as candidate:
             yield candidate
         return
     if any(given.values()):

@@ -16,7 +16,7 @@ from ...wire.keys import ModelKeys
 from ..local_fleet import LocalFleet, ProcessContext
 from ..store_deployment import deploy_missing
 from ._shared.connecting import changing
-from ._shared.finding import require_own_store, tell_left_out
+from ._shared.finding import require_own_store, warn_left_out
 from ._shared.options import Loaded, examples, json_option, port_option, settings_of, with_settings
 from ._shared.output import print_json, say
 
@@ -34,25 +34,25 @@ def up(loaded: Loaded, *, port: int | None, as_json: bool) -> None:
     """Start a whole fleet on this machine.
 
     Starts a private server (unless --redis-url or BATCHFLEET_REDIS_URL names one), a router and
-    workers. Deploys the newest version of every model in the store that has no deployed version
-    yet. After startup, programs that exit are restarted. Ctrl-C stops everything; the private
+    workers. Deploys the newest version of each model in the store that is not deployed yet.
+    After startup, programs that exit are restarted. Ctrl-C stops everything; the private
     server keeps no data.
     """
     require_own_store(loaded.settings)
     stop = StopSignal()
     stop.install()
     adopt_orphans()
-    around = ProcessContext(
+    process = ProcessContext(
         environ=loaded.environ, clock=SystemClock(), events=Events(), stop=stop, adopts=True
     )
     # A user who starts a fleet may run code that only this user can have written to the store.
     settings = replace(loaded.settings, allow_code=loaded.settings.allow_code or OWN_CODE)
-    with LocalFleet(settings, port, around) as local:
+    with LocalFleet(settings, port, process) as local:
         local.start_server()
         with changing(local.settings) as operator:
             settings = local.settings
             store, tenants = Store(settings.store), [settings.tenant]
-            tell_left_out(deploy_missing(operator, store, settings.models, tenants))
+            warn_left_out(deploy_missing(operator, store, settings.models, tenants))
             deployed = operator.executor.run(fleet_commands.models(settings.namespace))
         if local.start_programs(lambda sentence: say(sentence, err=True)):
             _announce(local, deployed, as_json=as_json)

@@ -73,7 +73,7 @@ class MemoryExecutor(Executor):
                     elif clock.monotonic_ms() >= broken_ms:
                         break
         finally:
-            self._server.withdraw(waiting)
+            self._server.forget(waiting)
         raise UnreachableError(f"no answer from the server: it said nothing for {self._timeout_s}")
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ class MemoryLoopingExecutor:
         self._in_flight.add(caller)
         waiting = self._server.ask(command, lambda raw: _later(loop, self._answer, caller, raw))
         if waiting is not None:
-            future.add_done_callback(lambda _: self._server.withdraw(waiting))
+            future.add_done_callback(lambda _: self._server.forget(waiting))
             if waiting.deadline_ms < inf:
                 left_ms = waiting.deadline_ms - self._server.clock.monotonic_ms()
                 loop.call_later(left_ms / 1000, self._server.give_up, waiting)

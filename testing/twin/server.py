@@ -82,7 +82,7 @@ class MemoryServer:
                 self._waiting.remove(waiting)
                 waiting.on_answer(None)
 
-    def withdraw(self, waiting: Waiting) -> None:
+    def forget(self, waiting: Waiting) -> None:
         """Forget a wait whose caller has gone; it is never answered."""
         with self._lock:
             if waiting in self._waiting:

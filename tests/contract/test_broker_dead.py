@@ -98,7 +98,7 @@ def test_a_letter_whose_blob_is_gone_says_where_it_was(wire):
 def test_a_letter_that_cannot_be_written_keeps_entry_and_request(wire):
     wire.open("a", "b")
     works = wire.take()
-    wire.ask("SET", wire.keys.dead, "a foreign hand's")
+    wire.ask("SET", wire.keys.dead, "somebody else's")
     ends = [end_dead(wire, works[0]), wire.end("b", ANSWER, works[1].stream, works[1].entry_id)]
     assert wire.finish("w1", *ends) == [Finished.KEPT, Finished.ANSWERED]
     assert wire.replies("a") == []
@@ -228,7 +228,7 @@ def test_a_letter_stays_where_the_ingress_is_no_stream(wire):
     give_up(wire, "a")
     ((letter_id, _),) = wire.run(listing.latest_heads(wire.keys.dead, "+", 1))
     wire.ask("DEL", wire.ingress)
-    wire.ask("SET", wire.ingress, "a foreign hand's")
+    wire.ask("SET", wire.ingress, "somebody else's")
     with pytest.raises(RefusedError):
         replay(wire, letter_id)
     assert len(letters(wire)) == 1

@@ -1,4 +1,4 @@
-"""Keys of a foreign kind, on every kind of broker: they spoil no promise, and stop no batch."""
+"""Keys of the wrong type, on every kind of broker: they spoil no promise, and stop no batch."""
 
 import pytest
 from support.broker_wire import ANSWER, INPUTS
@@ -42,12 +42,12 @@ def settles_all_beside_a_new_journal(wire):
     )
 
 
-def test_a_journal_of_a_foreign_kind_stops_no_answer_and_is_begun_anew(wire):
+def test_a_journal_of_the_wrong_type_stops_no_answer_and_is_started_again(wire):
     spoil(wire, wire.keys.journal)
     assert settles_all_beside_a_new_journal(wire)
 
 
-def test_a_journal_whose_ids_are_used_up_stops_no_answer_and_is_begun_anew(served_wire):
+def test_a_journal_whose_ids_are_used_up_stops_no_answer_and_is_started_again(served_wire):
     served_wire.ask("XADD", served_wire.keys.journal, LAST_ID, "line", "the last that fits")
     assert settles_all_beside_a_new_journal(served_wire)
 
@@ -66,7 +66,7 @@ def test_a_foreign_blob_of_inputs_costs_its_letter_the_inputs_and_nothing_else(w
 # Bells.
 
 
-def test_accept_rings_a_bell_of_a_foreign_kind_anew(wire):
+def test_accept_rings_a_bell_of_the_wrong_type_again(wire):
     spoil(wire, wire.bell)
     wire.open("a", "b")
     assert wire.ask("LRANGE", wire.bell, 0, -1) == [b"1"]
@@ -74,7 +74,7 @@ def test_accept_rings_a_bell_of_a_foreign_kind_anew(wire):
     assert [work.id for work in wire.take()] == ["a", "b"]
 
 
-def test_take_rings_a_bell_of_a_foreign_kind_anew(wire):
+def test_take_rings_a_bell_of_the_wrong_type_again(wire):
     wire.open("a", "b")
     wire.join()
     wire.ask("DEL", wire.bell)
@@ -83,7 +83,7 @@ def test_take_rings_a_bell_of_a_foreign_kind_anew(wire):
     assert wire.ask("LRANGE", wire.bell, 0, -1) == [b"1"]
 
 
-def test_promote_rings_a_bell_of_a_foreign_kind_anew(wire):
+def test_promote_rings_a_bell_of_the_wrong_type_again(wire):
     wire.open("a", "b", delay_ms=HOUR_MS)
     spoil(wire, wire.bell)
     wire.be_ripe()
@@ -92,7 +92,7 @@ def test_promote_rings_a_bell_of_a_foreign_kind_anew(wire):
     assert wire.parked() == (0, 0)
 
 
-def test_a_worker_whose_bell_is_of_a_foreign_kind_is_woken(wire):
+def test_a_worker_whose_bell_is_of_the_wrong_type_is_woken(wire):
     wire.join()
     spoil(wire, wire.keys.worker_bell("w1"))
     assert wire.run(membership.ring(wire.keys, "w1"))
@@ -170,7 +170,7 @@ def test_what_is_ripe_is_kept_and_the_foreign_key_told(wire, name):
         ("queue", "{other}:x", "bell", "y", "id", "a", "tenant", b"\xff"),
     ],
 )
-def test_what_a_foreign_hand_has_parked_spoils_only_itself(wire, fields):
+def test_what_others_have_parked_spoils_only_itself(wire, fields):
     wire.open("a", delay_ms=HOUR_MS)
     parked_id = wire.ask("XADD", wire.keys.parked, "*", *fields)
     wire.ask("ZADD", wire.keys.later, 1, parked_id)

@@ -3,7 +3,7 @@
 from batchfleet.broker import ingress
 
 
-def test_claiming_goes_on_from_where_it_stopped(served_wire):
+def test_claiming_continues_from_where_it_stopped(served_wire):
     """One look sees ten times its count at most: what is old may lie behind what is fresh."""
     wire = served_wire
     for at in range(40):

@@ -124,7 +124,7 @@ def test_two_routers_move_a_request_once(wire):
     assert [work.id for work in wire.take()] == ["a"]
 
 
-def test_a_body_that_a_foreign_hand_took_blocks_nobody(wire):
+def test_a_body_that_others_took_blocks_nobody(wire):
     wire.open("a", "b", delay_ms=HOUR_MS)
     wire.ask("XDEL", wire.keys.parked, parked_entries(wire)[0][0])
     wire.be_ripe()
@@ -132,7 +132,7 @@ def test_a_body_that_a_foreign_hand_took_blocks_nobody(wire):
     assert wire.parked() == (0, 0)
 
 
-def test_a_request_whose_queue_is_gone_stays_parked_until_it_is_placed_anew(wire):
+def test_a_request_whose_queue_is_gone_stays_parked_until_it_is_placed_again(wire):
     wire.open("a", bucket=32, delay_ms=HOUR_MS)
     wire.ask("DEL", wire.queue(32))
     wire.be_ripe()

@@ -1,4 +1,4 @@
-"""Mending and pruning on every kind of broker: what a foreign hand took, and who is gone."""
+"""Mending and pruning on every kind of broker: what somebody else took, and who is gone."""
 
 import pytest
 from support.broker_wire import RECORD, TENANT
@@ -48,7 +48,7 @@ def test_streams_that_were_deleted_are_made_with_their_groups(wire):
     assert [work.id for work in wire.take()] == ["a"]
 
 
-def test_a_stream_that_somebody_made_anew_gets_its_group_from_the_start(wire):
+def test_a_stream_that_somebody_recreated_gets_its_group_from_the_start(wire):
     """What was added since must not be passed over."""
     wire.ask("DEL", wire.ingress)
     entry = wire.ask("XADD", wire.ingress, "*", "id", "a", "inputs", "x")
@@ -57,7 +57,7 @@ def test_a_stream_that_somebody_made_anew_gets_its_group_from_the_start(wire):
     assert [entry_id for entry_id, _ in entries] == [entry]
 
 
-def test_a_lost_record_is_made_anew_with_another_epoch_and_nonce(wire):
+def test_a_lost_record_is_recreated_with_another_epoch_and_nonce(wire):
     known = known_record(wire)
     wire.ask("DEL", wire.keys.deploy, wire.keys.tenants, wire.ingress)
     assert mend(wire, known, (TENANT, OTHER)) == RESTORED
@@ -108,7 +108,7 @@ def test_tenants_that_are_there_are_left_alone(wire):
     assert wire.run(fleet.tenants(wire.keys)) == [TENANT]
 
 
-def test_tenants_that_were_lost_are_made_anew(wire):
+def test_tenants_that_were_lost_are_recreated(wire):
     wire.ask("DEL", wire.keys.tenants)
     assert mend(wire, known_record(wire), (TENANT, OTHER)) == 2, "the set, and a stream"
     assert wire.run(fleet.tenants(wire.keys)) == [OTHER, TENANT]

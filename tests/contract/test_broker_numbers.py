@@ -1,4 +1,4 @@
-"""Numbers that a foreign hand has written, on every kind of broker: each has a range."""
+"""Numbers that somebody else has written, on every kind of broker: each has a range."""
 
 import pytest
 from support.broker_wire import ANSWER, INPUTS, RECORD, TENANT
@@ -190,7 +190,7 @@ def test_what_is_parked_with_10_000_fields_ends_alone(wire):
 
 
 @pytest.mark.parametrize("deadline", ["inf", "1e300", "-inf", "-5", "1e15"])
-def test_a_deadline_of_a_foreign_hand_costs_no_answer(wire, deadline):
+def test_a_deadline_that_others_wrote_costs_no_answer(wire, deadline):
     wire.open("a", "b")
     wire.ask("ZADD", wire.keys.due, deadline, f"{TENANT}:a")
     ends = [wire.end(name, ANSWER) for name in "ab"]
@@ -200,7 +200,7 @@ def test_a_deadline_of_a_foreign_hand_costs_no_answer(wire, deadline):
 
 
 @pytest.mark.parametrize("counter", ["inf", "-inf", "1e300", str(2**53), "-7", "2.5", "0.5"])
-def test_a_beat_counter_of_a_foreign_hand_moves_on(wire, counter):
+def test_a_beat_counter_that_others_wrote_moves_on(wire, counter):
     wire.join()
     wire.ask("ZADD", wire.keys.workers, counter, "w1")
     beats = [wire.run(membership.beat(wire.keys, "w1", HOUR_MS, {})) for _ in range(3)]
@@ -237,7 +237,7 @@ EPOCHS = ("", "many", "-1", "1e3", "0x10", "9" * 19, "9" * 400, "2.5", " 1")
 
 
 @pytest.mark.parametrize("epoch", EPOCHS)
-def test_an_epoch_of_a_foreign_hand_is_counted_anew(wire, epoch):
+def test_an_epoch_that_others_wrote_is_counted_again(wire, epoch):
     streams = fleet.queue_streams(wire.keys, SECOND)
 
     def spoil():
@@ -258,7 +258,7 @@ def test_an_epoch_of_a_foreign_hand_is_counted_anew(wire, epoch):
 
 
 @pytest.mark.parametrize("listed", ["", "[", "5", "{}", '["32"]', "[32, null]", "null", "[1e400]"])
-def test_a_list_of_draining_buckets_of_a_foreign_hand_removes_nothing(wire, listed):
+def test_a_list_of_draining_buckets_that_others_wrote_removes_nothing(wire, listed):
     wire.ask("HSET", wire.keys.deploy, "draining:1", listed)
     assert not wire.run(fleet.remove_bucket(wire.keys, "1", 32))
     assert wire.ask("EXISTS", wire.queue(32))
@@ -268,7 +268,7 @@ def test_a_list_of_draining_buckets_of_a_foreign_hand_removes_nothing(wire, list
 
 
 @pytest.mark.parametrize("value", [*NO_NUMBERS, "0", "9" * 400])
-def test_a_ttl_of_a_foreign_hand_is_brought_into_its_range(wire, value):
+def test_a_ttl_that_others_wrote_is_brought_into_its_range(wire, value):
     wire.open("a", result_ttl_ms=HOUR_MS)
     wire.ask("HSET", wire.keys.ttl, f"{TENANT}:a", value)
     end = wire.end("a", ANSWER)
@@ -281,7 +281,7 @@ def test_a_ttl_of_a_foreign_hand_is_brought_into_its_range(wire, value):
 
 
 @pytest.mark.parametrize("score", ["-inf", "-5", "0.5"])
-def test_a_time_of_a_foreign_hand_is_one_that_has_come(wire, score):
+def test_a_time_that_others_wrote_is_one_that_has_come(wire, score):
     wire.open("a", delay_ms=HOUR_MS)
     (parked_id,) = wire.ask("ZRANGE", wire.keys.later, 0, -1)
     wire.ask("ZADD", wire.keys.later, score, parked_id)

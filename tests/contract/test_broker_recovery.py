@@ -100,7 +100,7 @@ def test_who_was_buried_and_leaves_keeps_the_note_of_what_was_inside(wire):
 
 
 def test_who_finds_itself_removed_says_that_it_is_lost(wire):
-    """A foreign hand removed the key of the living: nobody else would look for its entries."""
+    """Somebody else removed the key of the living: nobody else would look for its entries."""
     wire.open("a")
     wire.join()
     wire.take()

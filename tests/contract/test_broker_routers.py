@@ -60,7 +60,7 @@ def test_one_that_comes_back_tells_all_again(wire, presence):
 def test_one_that_stops_is_gone_at_once(wire, presence):
     presence.announce(wire.executor, STAMPS)
     Presence(wire.keys.namespace, "r2", 60_000).announce(wire.executor, STAMPS)
-    presence.withdraw(wire.executor)
+    presence.leave(wire.executor)
     assert (names(wire), stamps(wire)) == (["r2"], None)
 
 
@@ -83,7 +83,7 @@ def test_a_foreign_key_gives_way(wire, presence):
 
 
 @pytest.mark.parametrize("said", [b"", b"{", b"[]", b'{"models": 1}', b'{"models": {"m": 1}}'])
-def test_what_a_foreign_hand_wrote_says_nothing(wire, said):
+def test_what_others_wrote_says_nothing(wire, said):
     wire.ask("SET", router_key(wire.keys.namespace, "r1"), said, "PX", TTL_MS)
     assert stamps(wire) == {}
 

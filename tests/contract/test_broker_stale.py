@@ -24,10 +24,10 @@ def take_out(wire):
 
 
 def redeploy(wire):
-    """Undeploy and deploy anew: the epoch is the same again."""
+    """Undeploy and deploy again: the epoch is the same again."""
     before = take_out(wire)
     streams = fleet.queue_streams(wire.keys, RECORD)
-    assert wire.run(fleet.deploy(wire.keys, RECORD, streams, "anew", [TENANT])) == before.epoch
+    assert wire.run(fleet.deploy(wire.keys, RECORD, streams, "again", [TENANT])) == before.epoch
     return before
 
 
@@ -114,7 +114,7 @@ def test_nothing_is_promoted_by_an_old_record(wire, change):
     assert wire.ask("XLEN", wire.queue()) == 0
 
 
-def test_who_reads_the_record_again_goes_on(wire):
+def test_who_reads_the_record_again_continues(wire):
     item = wire.item("a", wire.enter("a"))
     configure(wire, intake=b"open")
     assert wire.accept(item) == [Accepted.OK]

@@ -382,7 +382,7 @@ def test_a_worker_joins_beats_and_leaves(wire):
     assert not wire.run(membership.join(keys, "w1", TTL_MS, {}))
 
 
-def test_nothing_is_made_anew_of_a_worker_that_is_gone(wire):
+def test_nothing_is_recreated_of_a_worker_that_is_gone(wire):
     keys = wire.keys
     wire.join()
     assert wire.run(membership.note_inside(keys, "w1", ["t:a", "t:b"])) == 1

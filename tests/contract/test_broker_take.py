@@ -165,7 +165,7 @@ def test_finish_goes_through_when_memory_is_full_and_accept_does_not(own_server)
     assert wire.accept(wire.item("c", entry)) == [Accepted.OK]
 
 
-def test_a_worker_goes_on_beating_and_taking_when_memory_is_full(own_server):
+def test_a_worker_continues_beating_and_taking_when_memory_is_full(own_server):
     """Or nothing that waits is ever run, and memory stays full."""
     wire = own_server.wire
     wire.open("a")

@@ -44,7 +44,7 @@ def names(works):
 
 
 def test_a_forgotten_worker_is_handed_nothing(wire):
-    """A blocked reader would be: the server makes its consumer anew, and nobody looks there."""
+    """A blocked reader would be: the server recreates its consumer, and nobody looks there."""
     wire.join("w1")
     bury(wire, "w1")
     assert retire(wire, "w1")
@@ -177,7 +177,7 @@ def test_accept_leaves_nothing_open_where_the_work_stream_is_none(wire):
 
 
 def test_accept_leaves_nothing_open_where_ids_are_used_up(served_wire):
-    """A foreign hand has added the last id there is: the stream takes nothing any more."""
+    """Somebody else has added the last id there is: the stream takes nothing any more."""
     wire = served_wire
     last = f"{2**64 - 1}-{2**64 - 1}"
     wire.ask("XADD", wire.queue(32), last, "written", "by hand")

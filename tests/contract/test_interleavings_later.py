@@ -197,7 +197,7 @@ def mend(wire, known, nonce="fresh"):
     return wire.run(fleet.mend(wire.keys, known, [TENANT], streams, nonce))
 
 
-def test_streams_that_were_lost_are_made_anew_with_all_that_came_since(wire):
+def test_streams_that_were_lost_are_recreated_with_all_that_came_since(wire):
     known = wire.run(fleet.deploy_hash(wire.keys))
     wire.ask("DEL", wire.ingress, wire.queue())
     early = wire.ask("XADD", wire.ingress, "*", "id", "a", "inputs", INPUTS)

@@ -37,7 +37,7 @@ def test_a_router_that_slept_through_a_pause_accepts_nothing(wire, operator):
     assert wire.ask("ZCARD", wire.keys.due) == 0
 
 
-def test_a_router_that_slept_through_an_undeployment_makes_nothing_anew(wire):
+def test_a_router_that_slept_through_an_undeployment_recreates_nothing(wire):
     entry, seen = wire.enter("a"), wire.stamp()
     undeploy(wire)
     with pytest.raises(StaleRecordError):
@@ -51,7 +51,7 @@ def test_a_router_that_slept_through_a_redeployment_accepts_nothing(wire):
     entry, seen = wire.enter("a"), wire.stamp()
     undeploy(wire)
     streams = fleet.queue_streams(wire.keys, RECORD)
-    assert wire.run(fleet.deploy(wire.keys, RECORD, streams, "anew", [TENANT])) == seen.epoch
+    assert wire.run(fleet.deploy(wire.keys, RECORD, streams, "again", [TENANT])) == seen.epoch
     with pytest.raises(StaleRecordError):
         wire.accept(wire.item("a", entry), stamp=seen)
     assert wire.ask("ZCARD", wire.keys.due) == 0
@@ -100,7 +100,7 @@ def test_a_worker_that_slept_takes_nothing_of_a_version_that_was_redeployed(wire
     undeploy(wire)
     other = VersionRecord(version="1", lineage="other", limits=RECORD.limits)
     streams = fleet.queue_streams(wire.keys, other)
-    assert wire.run(fleet.deploy(wire.keys, other, streams, "anew", [TENANT])) == seen.epoch
+    assert wire.run(fleet.deploy(wire.keys, other, streams, "again", [TENANT])) == seen.epoch
     wire.open("a")
     with pytest.raises(StaleRecordError):
         wire.take(stamp=seen)

@@ -250,6 +250,28 @@ def test_the_channel_is_named_by_the_documented_number_of_characters():
     assert f"<first {limits.NOTIFY_PREFIX_LENGTH} of id>" in TEXT
 
 
+def test_rights_of_a_tenant_are_those_that_its_calls_need():
+    """As pairs of a command and a kind of key: none is missing, none is given for nothing."""
+    (acl,) = (block for block in blocks("acl") if "acme" in block)
+    given = {
+        (command.upper(), place)
+        for line in acl.splitlines()[1:]
+        for command in re.findall(r"\+(\w+)", line)
+        for place in re.findall(r"bf:\{\*\}:(\w+)", line)
+    }
+    cells = "; ".join(
+        f"{row['needs']}; {row['optional']}" for row in only_table("call", "needs", "optional")
+    )
+    listed = re.findall(r"((?:[A-Z]{3,}(?:, | or | and )?)+) on ((?:`\w+`(?: and )?)+)", cells)
+    needed = {
+        (command, place)
+        for commands, places in listed
+        for command in re.findall(r"[A-Z]+", commands)
+        for place in re.findall(r"\w+", places.replace(" and ", " "))
+    }
+    assert given == needed
+
+
 def test_groups_and_clock_tolerance_are_those_of_the_code():
     groups = {
         bare(r["key"]): words(r["type"]) for r in only_table("key", "type", "life", "written by")

@@ -1,4 +1,4 @@
-"""Every script with a key of a foreign kind in each of its places, and after its model is gone."""
+"""Every script with a key of the wrong type in each of its places, and after its model is gone."""
 
 import pytest
 from support.broker_wire import INPUTS, RECORD
@@ -145,12 +145,12 @@ def test_a_model_that_is_deployed_again_keeps_its_workers_letters_and_journal(wi
     assert wire.run(membership.beat(keys, "w1", 60_000, {})) == 2, "nobody has to start over"
 
 
-@pytest.mark.parametrize("change", ["configure", "withdraw", "remove_bucket", "deploy anew"])
+@pytest.mark.parametrize("change", ["configure", "withdraw", "remove_bucket", "deploy again"])
 def test_a_model_that_another_has_changed_is_not_undeployed_by_what_was_read(wire, change):
-    if change == "deploy anew":
+    if change == "deploy again":
         known = wire.stamp()
         wire.run(fleet.undeploy(wire.keys, others_of(wire), forced=True))
-        wire.run(fleet.deploy(wire.keys, SECOND, [], "anew", ["default"]))
+        wire.run(fleet.deploy(wire.keys, SECOND, [], "again", ["default"]))
         assert wire.stamp().epoch == known.epoch
     else:
         command = SCENES[change].prepare(wire)

@@ -1,4 +1,4 @@
-"""A reader's two terminals: one that a fleet stays in, and one to type commands at."""
+"""A reader's terminals: one that a fleet stays in, one to type commands at, one for `dev`."""
 
 import select
 import shlex
@@ -77,6 +77,7 @@ class Terminal:
         self._folder, self._scratch = folder, scratch
         self._url = None
         self._lasting = None
+        self._beside = None  # `dev`, which readers stop before they go on
         self._setting = self._set_up()
         self._shell = spawn(
             _BASH, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
@@ -99,17 +100,20 @@ class Terminal:
         """Run a command as a reader would; None for one that is left out."""
         if reason_left_out(command) is not None:
             return None
+        self._beside = self._end(self._beside)
+        if command.startswith("batchfleet dev") and self._lasting is not None:
+            self._beside, _ = self._start(command, "beside.log")
+            return Ran(command, 0, self._beside.shown())
         if ready_line(command):
-            return self._start(command)
+            self._lasting = self._end(self._lasting)
+            self._lasting, self._url = self._start(command, "lasting.log")
+            return Ran(command, 0, self._lasting.shown())
         return self._type(with_url(command, self._url))
 
-    def _start(self, command):
-        """Start a command that stays, in place of the one that stayed before."""
-        self.end_lasting()
-        log_path = self._scratch / "lasting.log"
-        self._lasting = LastingCommand(command, self._setting, self._folder, log_path)
-        self._url = self._lasting.wait_until_ready()
-        return Ran(command, 0, self._lasting.shown())
+    def _start(self, command, log_name):
+        """Start a command that stays; returns it and the URL of its server."""
+        lasting = LastingCommand(command, self._setting, self._folder, self._scratch / log_name)
+        return lasting, lasting.wait_until_ready()
 
     def _type(self, command):
         shown = self._scratch / "shown.txt"
@@ -119,9 +123,8 @@ class Terminal:
         assert ready, f"{command} did not end within {COMMAND_S:g} s: {shown.read_text()}"
         return Ran(command, int(self._shell.stdout.readline()), shown.read_text())
 
-    def end_lasting(self):
-        """Stop what stays, as Ctrl-C does."""
-        lasting, self._lasting = self._lasting, None
+    def _end(self, lasting):
+        """Stop what stays, if anything does, as Ctrl-C does."""
         if lasting is None:
             return
         try:
@@ -132,7 +135,8 @@ class Terminal:
 
     def close(self):
         try:
-            self.end_lasting()
+            self._beside = self._end(self._beside)
+            self._lasting = self._end(self._lasting)
         finally:
             self._shell.kill()
             self._shell.wait(END_S)

@@ -46,7 +46,7 @@ def test_entry_points_are_shown_as_they_are_looked_for():
     """X12: the one block that is not Python."""
     (block,) = [block for block in ALL if block.language != "python"]
     (points,) = tomllib.loads(block.text)["project"]["entry-points"].items()
-    assert points == (ENTRY_POINTS, {"sentiment": "ours.sentiment:Sentiment"})
+    assert points == (ENTRY_POINTS, {"sentiment": "acme_models.sentiment:Sentiment"})
 
 
 def test_one_method_is_enough(model_of):

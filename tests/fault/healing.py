@@ -66,7 +66,7 @@ def three_models(stage, routers):
 
 
 def check_healed(stage, models):
-    """What was taken away was made anew in time, and new requests are run."""
+    """What was taken away was recreated in time, and new requests are run."""
     took_s = wait_healed(stage.arena.fleet, models)
     assert took_s <= AGAIN_S, f"served again after {took_s:.1f} s"
     stage.load.forget()
@@ -91,7 +91,7 @@ def come_back_empty(stage, *, routers):
 
 
 def flush_all(stage, *, routers):
-    """Everything is gone at once, and no operator deploys anew."""
+    """Everything is gone at once, and no operator deploys again."""
     with three_models(stage, routers) as fleet:
         stage.load.submit(_BURST, switch=LONG_WORK)
         quiet = LogWatch(stage)
@@ -125,7 +125,7 @@ def spoil_keys(stage, *, routers):
             for kind in KINDS:
                 keys = keys_of_kind(stage.arena.keys, kind)
                 asked = len(neighbours.asked)
-                stage.fault(f"{kind} is of a foreign kind")
+                stage.fault(f"{kind} is of the wrong type")
                 put_foreign(fleet.server, keys)
                 until(
                     lambda asked=asked: len(neighbours.asked) >= asked + _ASKED,

@@ -109,7 +109,7 @@ def wait_reached(arena):
 
 
 def flush_all(stage):
-    """Everything is gone at once; the operator deploys anew."""
+    """Everything is gone at once; the operator deploys again."""
     stage.load.submit(_BURST, switch=LONG_WORK)
     quiet = LogWatch(stage)
     stage.fault("FLUSHALL")
@@ -139,7 +139,7 @@ def destroy_ingress_group(fleet):
 
 
 def remove(stage, *, what):
-    """A stream or a group goes by a foreign hand; those on their way may end by their deadline."""
+    """Somebody else removes a stream or group; requests on their way may end by their deadline."""
     expected = ("ok", "deadline_exceeded", "unavailable")
     fleet = stage.arena.fleet
     (worker,) = stage.arena.steady["consumer"]

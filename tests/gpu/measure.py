@@ -151,8 +151,8 @@ def through_a_fleet(store, manifest, texts, device):
     )
     configure_logs("warning", "console")
     environ = {"PATH": "/usr/local/bin:/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)}
-    around = ProcessContext(environ=environ, clock=_CLOCK, events=Events(), stop=StopSignal())
-    with LocalFleet(settings, None, around) as local:
+    process = ProcessContext(environ=environ, clock=_CLOCK, events=Events(), stop=StopSignal())
+    with LocalFleet(settings, None, process) as local:
         local.start_server()
         with connected(local.settings) as operator:
             deploy(operator, manifest.model, manifest.record(), [settings.tenant])

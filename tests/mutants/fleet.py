@@ -228,7 +228,7 @@ LATER = [
         tests=on_server(LATER_ON, "test_a_parked_request_is_moved_once_whoever_moves_it"),
     ),
     Mutant(
-        name="promotion makes a queue anew",
+        name="promotion recreates a queue",
         breaks="no entry lies where nobody reads",
         path="broker/lua/promote.lua",
         before="'XADD', queue, 'NOMKSTREAM', '*'",
@@ -252,7 +252,7 @@ LATER = [
         before="KEYS[i], group, '0', 'MKSTREAM'",
         after="KEYS[i], group, '$', 'MKSTREAM'",
         tests=on_server(
-            LATER_ON, "test_streams_that_were_lost_are_made_anew_with_all_that_came_since"
+            LATER_ON, "test_streams_that_were_lost_are_recreated_with_all_that_came_since"
         ),
     ),
     Mutant(

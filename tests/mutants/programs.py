@@ -2,18 +2,18 @@
 
 from tests.mutants.mutant import Mutant
 
-CORE = "tests/unit/consumer/test_core.py"
+CORE = "tests/unit/consumer/batching/test_core.py"
 LIVENESS = "tests/unit/wire/test_liveness.py"
-HEART = "tests/unit/consumer/test_heartbeat.py"
-COST = "tests/unit/consumer/test_cost.py"
+HEART = "tests/unit/consumer/worker/test_heartbeat.py"
+COST = "tests/unit/consumer/batching/test_cost.py"
 VIEW = "tests/unit/router/test_view.py"
 PUMP = "tests/unit/router/test_pump.py"
 OUTAGE = "tests/unit/service/test_outage.py"
 MENDING = "tests/unit/router/test_mending.py"
 APART = "tests/unit/router/test_apart.py"
-INTAKE = "tests/unit/consumer/test_intake.py"
-BATCHER = "tests/unit/consumer/test_batcher.py"
-NEIGHBOURS = "tests/unit/consumer/test_device_neighbours.py"
+INTAKE = "tests/unit/consumer/worker/test_intake.py"
+BATCHER = "tests/unit/consumer/batching/test_batcher.py"
+NEIGHBOURS = "tests/unit/consumer/device/test_neighbours.py"
 
 PROGRAM_MUTANTS = [
     Mutant(
@@ -70,7 +70,7 @@ PROGRAM_MUTANTS = [
         path="router/view.py",
         before="    tenants = tenants or (known.tenants if known else ())\n",
         after="",
-        tests=(f"{MENDING}::test_tenants_are_served_on_while_nothing_can_be_made_anew",),
+        tests=(f"{MENDING}::test_tenants_are_served_on_while_nothing_can_be_recreated",),
     ),
     Mutant(
         name="a step of one model ends the pass",
@@ -124,7 +124,7 @@ PROGRAM_MUTANTS = [
         path="consumer/worker/heartbeat.py",
         before="            if error.remedy not in _OF_ONE_MODEL:\n",
         after="            if True:\n",
-        tests=(f"{HEART}::test_leaving_goes_on_behind_a_foreign_key",),
+        tests=(f"{HEART}::test_leaving_continues_behind_a_foreign_key",),
     ),
     Mutant(
         name="a frozen router trusts what it saw before",
@@ -132,7 +132,7 @@ PROGRAM_MUTANTS = [
         path="router/view.py",
         before="            self._since = {}\n",
         after="            pass\n",
-        tests=(f"{VIEW}::test_a_gap_between_two_looks_begins_the_watch_anew",),
+        tests=(f"{VIEW}::test_a_gap_between_two_looks_begins_the_watch_again",),
     ),
     Mutant(
         name="one look for what dead routers left",
@@ -191,7 +191,7 @@ PROGRAM_MUTANTS = [
         before="            worker.note_lost_answer()\n",
         after="",
         tests=(
-            "tests/unit/consumer/test_intake_losses.py::"
+            "tests/unit/consumer/worker/test_intake_losses.py::"
             "test_what_a_lost_answer_handed_out_is_held_once",
         ),
     ),
@@ -234,7 +234,7 @@ PROGRAM_MUTANTS = [
         before="            (held.entry.parameters, kind),\n",
         after="            (held.entry.parameters, 0),\n",
         tests=(
-            "tests/unit/consumer/test_core.py::"
+            "tests/unit/consumer/batching/test_core.py::"
             "test_rows_of_several_kinds_run_one_kind_after_the_other",
         ),
     ),

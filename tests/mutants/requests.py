@@ -92,7 +92,7 @@ FINISH = [
         after="local written = redis.call('XADD', journal",
         tests=on_server(
             "test_broker_foreign_keys",
-            "test_a_journal_of_a_foreign_kind_stops_no_answer_and_is_begun_anew",
+            "test_a_journal_of_the_wrong_type_stops_no_answer_and_is_started_again",
         ),
     ),
     Mutant(
@@ -193,7 +193,7 @@ ACCEPT = [
         tests=on_server(REQUESTS, "test_a_refused_id_may_be_sent_again_and_its_refusal_goes"),
     ),
     Mutant(
-        name="accept makes a removed stream anew",
+        name="accept recreates a removed stream",
         breaks="no entry lies where nobody reads",
         path="broker/lua/accept.lua",
         before="'XADD', queue, 'NOMKSTREAM', '*'",
@@ -276,12 +276,12 @@ ACCEPT = [
 FIRST_WRITES = [
     Mutant(
         name="numbers as Lua reads them",
-        breaks="a number of a foreign hand is whole and in its range",
+        breaks="a number that somebody else wrote is whole and in its range",
         path="broker/lua/parts/whole.lua",
         before="not string.find(text, '^%d+$')",
         after="not tonumber(text)",
         tests=(
-            f"tests/contract/{NUMBERS}.py::test_a_ttl_of_a_foreign_hand_is_brought_into_its_range"
+            f"tests/contract/{NUMBERS}.py::test_a_ttl_that_others_wrote_is_brought_into_its_range"
             "[session-1E9]",
         ),
     ),

@@ -4,8 +4,8 @@ from random import Random
 
 from batchfleet.broker import requests
 from batchfleet.broker.commands import as_is, plain
-from batchfleet.consumer.program import Keeper
 from batchfleet.consumer.worker.context import Devices, WorkerContext
+from batchfleet.consumer.worker.keeper import WorkerKeeper
 from batchfleet.consumer.worker.worker import Worker
 from batchfleet.router.program import RouterProgram
 from batchfleet.service.events import Events
@@ -150,7 +150,7 @@ class ConsumerActor(Program):
         worker = Worker(context, self.worker_name)
         worker.changed = SteppedCondition(self, worker.lock, idlers="intake")
         self._worker = worker
-        self._keeper = Keeper(worker, lambda _: None)
+        self._keeper = WorkerKeeper(worker, lambda _: None)
         self._keeper.start()
 
     def _beat_at_once_if_asked(self):

@@ -65,7 +65,7 @@ class SimulatedServer:
         answers = []
         waiting = self.twin.ask(command, answers.append)
         if waiting is not None:
-            self.twin.withdraw(waiting)
+            self.twin.forget(waiting)
             self._put_to_sleep(process, command, waiting)
             return None
         self.witness.after(process, name, command, answers[0])

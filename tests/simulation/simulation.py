@@ -182,7 +182,7 @@ class Simulation:
         self.world.after(self.world.chance.uniform(500, 5_000), lambda: self._set_intake("open"))
 
     def freeze_over_pause(self):
-        """A program sleeps while the model is paused, perhaps served again, and deployed anew."""
+        """A program sleeps while the model is paused, perhaps served again, and deployed again."""
         self.freeze()
         self.pause()
         if self.world.chance.random() < 0.5:
@@ -191,7 +191,7 @@ class Simulation:
     def redeploy(self):
         record = self.options.record
         streams = fleet.queue_streams(KEYS, record)
-        self.world.tell("server", "deployed anew")
+        self.world.tell("server", "deployed again")
         nonce = f"sim-{self.world.now_ms}"
         self.server.twin.ask(fleet.deploy(KEYS, record, streams, nonce, [TENANT]), lambda _: None)
 

@@ -52,7 +52,7 @@ class Player:
         return self.names.setdefault((stream, entry_id), f"entry {len(self.names)}")
 
     def _forget_names(self, *streams):
-        """Of streams that are gone: made anew within a millisecond, they may use ids again."""
+        """Of streams that are gone: recreated within a millisecond, they may use ids again."""
         self.names = {place: name for place, name in self.names.items() if place[0] not in streams}
 
     def _fields(self, stream, entries):
@@ -232,7 +232,7 @@ class Player:
         return self._fields(self.wire.keys.dead, found)
 
     def do_spoil_letters(self, item):
-        """A foreign hand's value in place of letters, for as long as it takes to meet it."""
+        """Somebody else's value in place of letters, for as long as it takes to meet it."""
         if self._letters():
             return None
         taken = [self.do_admit(IDS[3], item, 100), self.do_serve(WORKERS[0], 8)]

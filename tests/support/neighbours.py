@@ -36,7 +36,7 @@ def keys_of_kind(keys, kind):
 
 
 def put_foreign(server, keys):
-    """Put something of a foreign kind in the place of keys, at once."""
+    """Put something of the wrong type in the place of keys, at once."""
     with server.pipeline(transaction=True) as pipe:
         for key in keys:
             pipe.delete(key).set(key, FOREIGN_VALUE)

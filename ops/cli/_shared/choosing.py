@@ -23,7 +23,7 @@ limit_option = click.option(
 
 
 def ask_first(question: str, *, yes: bool) -> None:
-    """Go on only if the person at the terminal says so.
+    """Ask for confirmation at the terminal.
 
     Raises:
         Abort: they say no, or there is nobody to ask.

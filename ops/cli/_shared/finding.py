@@ -21,12 +21,12 @@ def find_version(store: Store, name: str) -> Manifest:
     if version is not None:
         return store.manifest(model, version)
     newest = store.newest(model)
-    tell_left_out(newest.left_out)
+    warn_left_out(newest.left_out)
     return newest.manifest
 
 
 def require_own_store(settings: Settings) -> None:
-    """Go on where nobody else can have written what lies in the store, or that store is allowed.
+    """Check that only this user can write to the store, or that it is allowed as shared.
 
     Raises:
         StoreError: others may write to it; the text says which folder, its mode and the remedy.
@@ -39,7 +39,7 @@ def require_own_store(settings: Settings) -> None:
         )
 
 
-def tell_left_out(left_out: Iterable[LeftOut]) -> None:
-    """Say on stderr what of the store is left out, and why."""
+def warn_left_out(left_out: Iterable[LeftOut]) -> None:
+    """Warn about what of the store cannot be used, and why."""
     for one in left_out:
         warn(f"store: {one}")

@@ -1,4 +1,4 @@
-"""Waiting until the programs of a fleet follow a change, and telling of those that don't."""
+"""Waiting until the programs of a fleet follow a change, and reporting those that do not."""
 
 from collections.abc import Collection
 from dataclasses import asdict
@@ -59,12 +59,12 @@ def _progress(found: Following) -> Text:
 
 
 def programs_json(found: Following) -> dict[str, Any]:
-    """The part of a command's JSON that tells who follows."""
+    """The part of a command's JSON that says which programs follow."""
     return {"programs": [one.to_json() for one in found.programs], "followed": not found.behind}
 
 
 def print_change(done: Deployed, sentence: str, found: Following, *, as_json: bool) -> None:
-    """Print what has changed, and in JSON who follows."""
+    """Print what has changed, and in JSON which programs follow."""
     if as_json:
         print_json(asdict(done) | programs_json(found))
     else:
@@ -72,7 +72,7 @@ def print_change(done: Deployed, sentence: str, found: Following, *, as_json: bo
 
 
 def report_following(found: Following, wait_s: float) -> None:
-    """Tell of those that are left out; the last thing that a command does.
+    """Report programs that were not waited for or did not follow; a command calls it last.
 
     Raises:
         NotFollowedError: somebody who is alive has not followed.

@@ -1,4 +1,4 @@
-"""Changing whether a model takes requests, and telling who follows."""
+"""Changing whether a model takes requests, and waiting until the programs follow."""
 
 from ...deployment import set_intake
 from .connecting import changing

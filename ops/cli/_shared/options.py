@@ -35,7 +35,7 @@ class Loaded:
 
 
 class BoundedNumber(click.ParamType[Any]):
-    """A number within a range; all else is wrong usage, and is told the range."""
+    """A number within a range; anything else is a usage error that names the range."""
 
     name = "number"
 

@@ -19,7 +19,7 @@ from ....wire.texts import terminal_text
 
 @contextmanager
 def counting_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr; gives a function that is told how many more are done."""
+    """A progress bar on stderr; yields a function to call with how many more are done."""
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(terminal_text(what), total=total)

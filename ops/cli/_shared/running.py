@@ -1,4 +1,4 @@
-"""What the commands `router` and `consumer` share: run a program, tell when it is ready."""
+"""What the commands `router` and `consumer` share: run a program, and print when it is ready."""
 
 import os
 from collections.abc import Callable

@@ -69,9 +69,9 @@ def full_memory(*, quick):
         buried = sum(len(worker.events("worker.buried")) for worker in fleet.workers)
     unheard = sum(sent.outcome in (NO_ANSWER, OPEN) for sent in load.requests)
     return [
-        *_finishing_goes_on("memory at 88 %", nearly),
+        *_finishing_continues("memory at 88 %", nearly),
         _all(nearly.sent, "refused as busy, with retry-after", _is_told_when_to_come_back),
-        *_finishing_goes_on("memory full", full),
+        *_finishing_continues("memory full", full),
         _all(full.sent, "refused as busy, with retry-after", _is_told_when_to_come_back),
         _all(after, "answered ok once memory is free again", lambda one: one.outcome == OK),
         equals(
@@ -126,7 +126,7 @@ def _answered(fleet, ids):
         return sum(pipe.execute())
 
 
-def _finishing_goes_on(when, phase):
+def _finishing_continues(when, phase):
     return [
         at_least(f"{when}, {_BACKLOG} open: requests answered meanwhile", phase.ended, 100),
         equals("… of these, answered ok in the end", phase.backlog_ok, _BACKLOG),

@@ -16,7 +16,7 @@ from batchfleet.broker.embedded import EmbeddedServer, ServerOptions
 
 MODELS = HURT, CALM, PATIENT = ("a", "b", "c")
 AGAIN_S = 5.0
-# What routers make anew; the rest comes back as it is needed.
+# What routers restore; the rest comes back as it is needed.
 MENDED = ("models", "deploy", "tenants", "in", "q")
 LOST = (*MENDED, "workers", "due", "later", "parked", "lost")
 FOREIGN = ("tenants", "models", "due", "workers", "deploy", "in", "q", "later", "parked", "lost")
@@ -69,7 +69,7 @@ def hurt_fleet(redis_server, tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", LOST)
-def test_a_key_that_was_taken_away_is_made_anew_and_the_others_feel_nothing(hurt_fleet, kind):
+def test_a_key_that_was_taken_away_is_recreated_and_the_others_feel_nothing(hurt_fleet, kind):
     keys = keys_of_kind(hurt_fleet.keys(HURT), kind)
     with Neighbours(hurt_fleet, PATIENT, CALM) as neighbours:
         hurt_fleet.server.delete(*keys)

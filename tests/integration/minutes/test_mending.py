@@ -1,4 +1,4 @@
-"""A live fleet whose keys a foreign hand takes away serves again within seconds, and says so."""
+"""A live fleet whose keys somebody else takes away serves again within seconds, and says so."""
 
 import pytest
 from support.fleet import check_all_ok, draft_of, running_fleet, until
@@ -61,7 +61,7 @@ def test_a_server_that_lost_everything_is_filled_again(fleet):
 
 @pytest.mark.parametrize("which", ["ingress", "queue"])
 @pytest.mark.parametrize("what", ["stream", "group"])
-def test_a_stream_or_group_that_was_taken_away_is_made_anew(fleet, which, what):
+def test_a_stream_or_group_that_was_taken_away_is_recreated(fleet, which, what):
     before = lines(fleet)
     keys = fleet.keys(MODEL)
     stream, group = {

@@ -144,7 +144,7 @@ def test_a_server_that_dies_and_comes_back_is_waited_for(fleet, mortal, away_s):
     assert not worker.events("worker.fenced"), "nobody is buried for the server's fault"
 
 
-def test_connections_killed_three_times_in_a_row_are_made_anew(fleet):
+def test_connections_killed_three_times_in_a_row_are_recreated(fleet):
     router, (worker,) = started(fleet)
     for _ in range(3):
         assert fleet.server.client_kill_filter(_type="normal", skipme=True) > 0
@@ -256,7 +256,7 @@ def test_programs_that_are_not_let_in_any_more_end_and_say_why(fleet, rights):
         assert lines_of(program) <= 20
 
 
-def test_a_stream_of_a_foreign_kind_stops_no_other_tenant(fleet):
+def test_a_stream_of_the_wrong_type_stops_no_other_tenant(fleet):
     record = fleet.store.publish(draft_of("echo", MODEL), {}).record()
     fleet.deploy_record(MODEL, record, tenants=(DEFAULT_TENANT, "spoilt"))
     fleet.consumer()
@@ -270,13 +270,13 @@ def test_a_stream_of_a_foreign_kind_stops_no_other_tenant(fleet):
     (told,) = until(lambda: router.events("stream.unusable"), "it is told")
     assert spoilt in told["reason"]
     fleet.server.delete(spoilt)
-    until(lambda: fleet.server.exists(spoilt), "the stream is made anew")
+    until(lambda: fleet.server.exists(spoilt), "the stream is recreated")
     request = fleet.submit(MODEL, tenant="spoilt")
     check_all_ok([fleet.reply(MODEL, request, tenant="spoilt")])
     assert lines_of(router) <= 20
 
 
-def test_a_work_stream_of_a_foreign_kind_is_answered_and_told_of(fleet):
+def test_a_work_stream_of_the_wrong_type_is_answered_and_told_of(fleet):
     router, _ = started(fleet)
     normal = fleet.keys(MODEL).queue("1", "normal", 0)
     assert normal in fleet.queues(MODEL)
@@ -286,7 +286,7 @@ def test_a_work_stream_of_a_foreign_kind_is_answered_and_told_of(fleet):
     assert fleet.ask(MODEL, priority="high").status == "ok"
     until(lambda: router.events("stream.unusable"), "the router tells of it")
     fleet.server.delete(normal)
-    until(lambda: fleet.server.exists(normal), "the stream is made anew")
+    until(lambda: fleet.server.exists(normal), "the stream is recreated")
     assert fleet.ask(MODEL).status == "ok"
     assert len(router.events("stream.unusable")) == 1
 

@@ -1,4 +1,4 @@
-"""A version that is deployed anew, as another, while a worker holds requests of it."""
+"""A version that is deployed again, as another, while a worker holds requests of it."""
 
 import shutil
 from dataclasses import replace
@@ -26,7 +26,7 @@ def holding(fleet):
     return worker, ids
 
 
-def test_what_the_worker_held_of_it_runs_on_the_version_deployed_anew(fleet):
+def test_what_the_worker_held_of_it_runs_on_the_version_deployed_again(fleet):
     worker, ids = holding(fleet)
     names = fleet.living(MODEL)
     shutil.rmtree(Path(fleet.store.root) / MODEL / "1")
@@ -35,7 +35,7 @@ def test_what_the_worker_held_of_it_runs_on_the_version_deployed_anew(fleet):
     check_all_ok(replies)
     assert len(worker.events("lane.ready")) == 2
     assert replies[-1].receipt["lineage"] == fleet.store.manifest(MODEL, "1").lineage
-    assert fleet.living(MODEL) == names, "nothing else is loaded anew for it"
+    assert fleet.living(MODEL) == names, "nothing else is loaded again for it"
     assert all(len(fleet.items(MODEL, one)) == 1 for one in ids)
     until(lambda: fleet.pending(MODEL) == 0, "nothing stays behind")
 

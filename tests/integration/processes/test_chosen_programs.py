@@ -60,8 +60,8 @@ def write_record(fleet, model, **changes):
     """What somebody with the server's rights writes into the deploy record, as a new deploy."""
     keys = fleet.keys(model)
     raw = json.loads(fleet.server.hget(keys.deploy, "version:1"))
-    raw |= {**changes, "deployed": "anew"}
-    fleet.server.hset(keys.deploy, mapping={"version:1": json.dumps(raw), "nonce": "anew"})
+    raw |= {**changes, "deployed": "again"}
+    fleet.server.hset(keys.deploy, mapping={"version:1": json.dumps(raw), "nonce": "again"})
     fleet.server.hincrby(keys.deploy, "epoch", 1)
 
 

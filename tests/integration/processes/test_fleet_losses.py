@@ -180,7 +180,7 @@ def test_what_a_version_started_ends_where_the_worker_is_killed(fleet, worker):
     ("load", "is_lost"), [(LEAVES, True), pytest.param(RAISES, False, marks=pytest.mark.slow)]
 )
 def test_a_version_that_cannot_be_loaded_is_tried_once(fleet, worker, load, is_lost):
-    """Whatever is done to its model, until this very version is deployed anew."""
+    """Whatever is done to its model, until this very version is deployed again."""
     with asked_all_the_time(fleet, ECHO) as waits:
         bad = deploy(fleet, "oops/1", load)
         wait_refused(fleet, "oops/1")

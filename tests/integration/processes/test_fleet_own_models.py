@@ -86,7 +86,7 @@ class Dying(Model):
 
 
 @pytest.mark.slow
-def test_requests_outwait_a_crash_after_which_their_version_is_loaded_anew(fleet):
+def test_requests_outwait_a_crash_after_which_their_version_is_loaded_again(fleet):
     os.mkfifo(fleet.folder / "gate")
     (fleet.folder / "loads").touch()
     fleet.router(no_worker_ms=400)
@@ -99,7 +99,7 @@ def test_requests_outwait_a_crash_after_which_their_version_is_loaded_anew(fleet
     until(lambda: consumer.events("device.lost"), "the device process has ended")
     until(
         lambda: [lanes["1"]["state"] for lanes in fleet.lanes("dying").values()] == ["loading"],
-        "it is being loaded anew",
+        "it is being loaded again",
     )
     neighbour = fleet.submit("dying", "fine")
     # Unserved since now, so that whoever else nobody serves is given up before it.

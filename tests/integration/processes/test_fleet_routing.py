@@ -121,7 +121,7 @@ def test_one_ill_formed_deploy_record_stops_no_other_model(fleet):
 
 
 def test_a_work_stream_that_is_gone_is_told_and_stops_nobody(fleet):
-    # The router does not look at the fleet in between: it would make the stream anew.
+    # The router does not look at the fleet in between: it would recreate the stream.
     router = fleet.router(refresh_ms=10_000)
     fleet.consumer()
     fleet.server.delete(*fleet.queues(MODEL))
@@ -154,13 +154,13 @@ def test_buckets_that_are_changed_drain(fleet):
     until(lambda: fleet.waiting("b") == len(old), "they wait in the old buckets")
     fleet.operator_sets("b", buckets=[64])
 
-    def placed_anew():
+    def placed_again():
         new = fleet.submit("b", "y" * 10)
         until(lambda: fleet.open_requests("b") and not fleet.ingress_length("b"), "accepted")
         old.append(new)
         return any(name.endswith(":64") and fleet.server.xlen(name) for name in fleet.queues("b"))
 
-    until(placed_anew, "new requests go to the new bucket")
+    until(placed_again, "new requests go to the new bucket")
     assert any(name.endswith(":32") for name in fleet.queues("b"))
     fleet.start_all("consumer")
     replies = fleet.replies("b", old)

@@ -37,7 +37,7 @@ def settings(redis_server, namespace):
 def fleet(settings, monkeypatch):
     """A fleet whose programs run a line of Python, by their kind."""
     stop = StopSignal()
-    around = ProcessContext(
+    process = ProcessContext(
         environ={"PATH": os.defpath}, clock=LeapingClock(), events=Events(), stop=stop
     )
 
@@ -45,7 +45,7 @@ def fleet(settings, monkeypatch):
         monkeypatch.setattr(
             local_fleet, "program_command", lambda kind: [sys.executable, "-c", lines[kind]]
         )
-        return LocalFleet(settings, None, around), stop
+        return LocalFleet(settings, None, process), stop
 
     return start
 

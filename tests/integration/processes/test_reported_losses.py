@@ -36,7 +36,7 @@ def log_lines(fleet):
 def submitted_once_there(fleet, count):
     """Submit as soon as the model is there again: before, `XADD` answers nil."""
     stream = fleet.keys(MODEL).ingress("default")
-    until(lambda: fleet.server.exists(stream), "the ingress stream is made anew", 5)
+    until(lambda: fleet.server.exists(stream), "the ingress stream is recreated", 5)
     return fleet.submit_all(MODEL, [{"text": f"text {at}"} for at in range(count)])
 
 
@@ -57,7 +57,7 @@ def lose_the_groups(fleet):
 
 
 @pytest.mark.parametrize("lose", [lose_everything, lose_the_streams, lose_the_groups])
-def test_work_goes_on_after_a_loss_without_a_flood_of_log_lines(fleet, lose):
+def test_work_continues_after_a_loss_without_a_flood_of_log_lines(fleet, lose):
     before = log_lines(fleet)
     lose(fleet)
     ids = submitted_once_there(fleet, 10)

@@ -76,7 +76,7 @@ def test_open_requests_are_listed_where_they_lie(cli, wire):
     assert "4 open requests" in text
 
 
-def test_what_a_foreign_hand_opened_or_parked_is_not_listed(cli, wire):
+def test_what_others_opened_or_parked_is_not_listed(cli, wire):
     wire.open("a")
     wire.ask("ZADD", wire.keys.due, HOUR_MS, "nobody", HOUR_MS, f"{TENANT}:b")
     fields = ("id", "b", "tenant", TENANT, "inputs", "x", "deadline", HOUR_MS)
@@ -197,7 +197,7 @@ def test_inputs_that_cannot_be_read_are_shown_as_such(cli, wire):
     assert "cannot be decoded" in cli("dead", "show", "m", "a").stdout
 
 
-def test_what_a_foreign_hand_wrote_is_no_letter(cli, wire):
+def test_what_others_wrote_is_no_letter(cli, wire):
     wire.join("w1")
     give_up(wire, "a")
     wire.ask("XADD", wire.keys.dead, "*", "stream", "x:y", "reply", "nonsense")

@@ -1,4 +1,4 @@
-"""Commands that show what others wrote: callers, models, stores, and foreign hands in Redis."""
+"""Commands that show what others wrote: callers, models, stores, and others in Redis."""
 
 import json
 import re

@@ -240,7 +240,7 @@ async def test_reply_that_came_beside_an_error_is_not_lost(client, stub, keys):
     await waiter.confirm(keys, handle.id, PATIENCE_S)
     wait = waiter.expect(keys, handle.id, PATIENCE_S)
     wait.future.set_exception(UnreachableError("as if it had not been added"))
-    waiter.look(wait)
+    waiter.read_soon(wait)
     async with asyncio.timeout(SOONER_THAN_CHECK_S):
         while wait.entry.outcome is None:
             await client.status(handle)
@@ -256,7 +256,7 @@ async def test_wait_that_was_left_does_not_touch_the_next_one(client, stub, keys
     await waiter.confirm(keys, handle.id, PATIENCE_S)
     await client.status(handle)  # by now all have been read that the confirmation asked for
     left = waiter.expect(keys, handle.id, PATIENCE_S)
-    waiter.look(left)
+    waiter.read_soon(left)
     waiter.forget(left)
     wait = waiter.expect(keys, handle.id, PATIENCE_S)
     async with asyncio.timeout(PATIENCE_S):
@@ -264,7 +264,7 @@ async def test_wait_that_was_left_does_not_touch_the_next_one(client, stub, keys
             await client.status(handle)
     await client.status(handle)
     assert waiter._channels[keys.channel("default", handle.id)].entries == {handle.id: wait.entry}
-    waiter.look(wait)
+    waiter.read_soon(wait)
     assert (await wait.future).id == handle.id
     waiter.forget(wait)
 

@@ -73,7 +73,7 @@ async def test_what_cannot_be_packed_harms_nobody(executor):
     assert await executor.run(echo("fine")) == b"fine"
 
 
-async def test_broken_connection_fails_what_is_in_flight_and_is_made_anew(executor, server):
+async def test_broken_connection_fails_what_is_in_flight_and_is_recreated(executor, server):
     await executor.run(fleet.ping())
     blocked = asyncio.create_task(executor.run(plain(as_is, "BLPOP", "nothing-there", 0)))
     behind = asyncio.create_task(executor.run(echo("behind")))

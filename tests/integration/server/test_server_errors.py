@@ -127,7 +127,7 @@ def _blocked(admin):
     return next((entry for entry in admin.client_list() if "b" in entry["flags"]), None)
 
 
-def test_a_group_that_is_gone_and_a_key_of_a_foreign_kind(bench):
+def test_a_group_that_is_gone_and_a_key_of_the_wrong_type(bench):
     read = ingress.read([KEYS.ingress("t")], "r", 1, 0)
     assert bench.refusal_of(read).code == "NOGROUP"
     bench.admin.set(KEYS.ingress("t"), "x")

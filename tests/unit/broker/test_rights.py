@@ -3,6 +3,7 @@
 import pytest
 from support.rights import ROOT, commands_of
 
+from batchfleet.broker import rights
 from batchfleet.broker.rights import OPERATOR, ROUTER, WORKER
 
 
@@ -13,6 +14,11 @@ def test_a_role_has_the_commands_that_its_program_sends_and_no_others(role, fold
     needed = tuple(sorted(commands_of(folder)))
     as_written = " ".join(name.replace(" ", "|") for name in needed)
     assert role.commands == needed, f"{role.title} in broker/rights.py must be {as_written}"
+
+
+def test_arguments_are_listed_for_commands_of_a_role_only():
+    needed = {*ROUTER.commands, *WORKER.commands, *OPERATOR.commands}
+    assert rights._ARGUMENTS.keys() <= needed
 
 
 def test_commands_are_found_in_scripts_and_beside_them():

@@ -157,7 +157,7 @@ def test_a_cache_that_others_may_write_is_not_used(place, tmp_path, what):
         store.fetch("m", "1")
 
 
-def test_a_copy_that_others_may_write_is_made_anew(place, tmp_path):
+def test_a_copy_that_others_may_write_is_recreated(place, tmp_path):
     """X11, X14 (cache): whatever its content is at the moment."""
     store, folder = place
     open_to_others(folder)

@@ -37,7 +37,7 @@ def start():
 
 
 def wait_until_ready(child):
-    return until(child.look_for_ready, "the child is ready")
+    return until(child.poll_ready, "the child is ready")
 
 
 def wait_until_dead(child):
@@ -49,7 +49,7 @@ def wait_until_dead(child):
 def test_a_child_is_ready_when_its_line_comes(start):
     child = start(UNTIL_STOPPED)
     assert wait_until_ready(child) == {"ready": True}
-    assert child.look_for_ready() == {"ready": True}
+    assert child.poll_ready() == {"ready": True}
 
 
 def test_a_child_that_is_asked_to_stop_ends_in_time(start):
@@ -80,27 +80,27 @@ def test_a_child_that_prints_something_else_is_refused(start):
 
 
 def test_a_child_that_has_said_nothing_is_not_ready(start):
-    assert start("import signal; signal.pause()").look_for_ready() is None
+    assert start("import signal; signal.pause()").poll_ready() is None
 
 
 def test_a_child_that_says_its_line_and_ends_was_ready(start):
     child = start(READY + "sys.exit(3)")
     wait_until_dead(child)
-    assert child.look_for_ready() == {"ready": True}
+    assert child.poll_ready() == {"ready": True}
 
 
 def test_a_dead_child_is_told_once_and_started_again_after_its_delay(start):
     clock = ManualClock()
     child = start(READY + "sys.exit(3)", clock)
     wait_until_dead(child)
-    assert child.look() == 3
+    assert child.poll() == 3
     assert child.pid is None
-    assert child.look() is None
+    assert child.poll() is None
     clock.advance(child.restart_ms - 1)
-    child.look()
+    child.poll()
     assert child.pid is None
     clock.advance(1)
-    child.look()
+    child.poll()
     assert child.pid is not None
 
 
@@ -108,10 +108,10 @@ def test_a_child_that_was_asked_to_stop_is_not_started_again(start):
     clock = ManualClock()
     child = start("raise SystemExit(1)", clock)
     wait_until_dead(child)
-    child.look()
+    child.poll()
     child.ask_to_stop()
     clock.advance(60_000)
-    child.look()
+    child.poll()
     assert child.pid is None
 
 
@@ -119,7 +119,7 @@ def test_what_a_child_prints_later_goes_to_stderr(start, capsys):
     child = start(READY + "print('from a model', flush=True)")
     wait_until_ready(child)
     wait_until_dead(child)
-    child.look()
+    child.poll()
     assert "from a model" in capsys.readouterr().err
 
 

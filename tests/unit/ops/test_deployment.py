@@ -176,6 +176,6 @@ def test_what_others_add_meanwhile_goes_as_well(times):
     assert undeploy_beside(times) == set()
 
 
-def test_whoever_changes_a_model_all_the_time_is_told_of():
+def test_whoever_changes_a_model_all_the_time_is_reported():
     with pytest.raises(SettingsError, match="somebody else is changing m"):
         undeploy_beside(1000)

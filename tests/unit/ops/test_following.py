@@ -95,7 +95,7 @@ def test_a_foreign_key_in_the_place_of_an_announcement_is_no_sign_of_a_router(wi
 
 
 def test_who_has_left_is_not_named(wire, operator):
-    route(wire, "r1", m=OLD).withdraw(wire.executor)
+    route(wire, "r1", m=OLD).leave(wire.executor)
     work(wire, "w1", OLD)
     wire.run(membership.leave(wire.keys, "w1"))
     assert read(operator) == ([], [])

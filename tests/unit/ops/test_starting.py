@@ -2,7 +2,7 @@
 
 from batchfleet.broker.errors import UnreachableError
 from batchfleet.ops import starting
-from batchfleet.ops.starting import START_MS, Progress, loading_in, patience_ms
+from batchfleet.ops.starting import START_MS, Progress, loading_in, ready_timeout_ms
 from batchfleet.ops.survey import FleetStatus, ModelStatus, VersionStatus, WorkerStatus
 from batchfleet.wire.deployment import Deployment, Limits, VersionRecord
 
@@ -38,9 +38,9 @@ def status(**states):
 
 
 def test_each_version_may_load_for_as_long_as_its_limit_says():
-    assert patience_ms([]) == START_MS
-    assert patience_ms([deployment(600_000)]) == START_MS + 600_000
-    assert patience_ms([deployment(1000, 2000), deployment(7_200_000)]) == START_MS + 7_203_000
+    assert ready_timeout_ms([]) == START_MS
+    assert ready_timeout_ms([deployment(600_000)]) == START_MS + 600_000
+    assert ready_timeout_ms([deployment(1000, 2000), deployment(7_200_000)]) == START_MS + 7_203_000
 
 
 def test_what_is_loading_is_named():

@@ -3,7 +3,7 @@
 import pytest
 
 from batchfleet.broker.errors import refused
-from batchfleet.producer.missing import Traces, was_lost, why_not_added
+from batchfleet.producer.missing import Traces, not_added_error, was_lost
 from batchfleet.wire.errors import ErrorKind
 from batchfleet.wire.keys import ModelKeys
 
@@ -46,7 +46,7 @@ class Answering:
 
 
 async def test_what_was_lost_is_worth_another_try():
-    error = await why_not_added(Answering(False, False, [], []), KEYS, "t")
+    error = await not_added_error(Answering(False, False, [], []), KEYS, "t")
     assert error.kind is ErrorKind.UNAVAILABLE
     assert error.kind.retryable
     assert error.retry_after_ms
@@ -54,11 +54,11 @@ async def test_what_was_lost_is_worth_another_try():
 
 async def test_who_may_not_look_is_told_what_can_be_known():
     denied = refused("NOPERM no")
-    error = await why_not_added(Answering(denied, False, [], denied), KEYS, "t")
+    error = await not_added_error(Answering(denied, False, [], denied), KEYS, "t")
     assert error.kind is ErrorKind.UNKNOWN_MODEL
 
 
 async def test_a_foreign_key_is_no_proof_that_there_is_no_such_model():
     foreign = refused("WRONGTYPE of a key")
-    error = await why_not_added(Answering(False, True, foreign, ["m"]), KEYS, "t")
+    error = await not_added_error(Answering(False, True, foreign, ["m"]), KEYS, "t")
     assert error.kind is ErrorKind.UNAVAILABLE

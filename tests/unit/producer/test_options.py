@@ -4,7 +4,13 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from batchfleet.producer.options import NO_OPTIONS, OptionFields, Options, RequestIds, patience_s
+from batchfleet.producer.options import (
+    NO_OPTIONS,
+    OptionFields,
+    Options,
+    RequestIds,
+    default_wait_s,
+)
 from batchfleet.wire.errors import CallerError
 from batchfleet.wire.request import FIELDS, parse_request
 
@@ -58,9 +64,9 @@ def test_unknown_option_is_a_type_error():
 
 
 def test_callers_wait_longer_than_the_fleet():
-    assert patience_s(1000) == 6.0
-    assert patience_s(None) == 65.0
-    assert Options(timeout_ms=1).patience_s > 5.0
+    assert default_wait_s(1000) == 6.0
+    assert default_wait_s(None) == 65.0
+    assert Options(timeout_ms=1).wait_s > 5.0
 
 
 def test_ids_of_a_client_start_alike_and_differ():

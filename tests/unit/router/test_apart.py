@@ -165,7 +165,7 @@ def test_what_fails_for_one_model_does_not_keep_another_from_its_deadlines(
 @pytest.mark.parametrize(
     "step", ["read_view", "remove_buckets", "promote_ripe", "sweep_overdue", "answer_abandoned"]
 )
-def test_a_step_that_fails_is_told_of_and_the_keeper_lives(wire, clock, router, monkeypatch, step):
+def test_a_step_that_fails_is_reported_and_the_keeper_lives(wire, clock, router, monkeypatch, step):
     def fail(*_):
         raise KeyError("a bug")
 
@@ -296,7 +296,7 @@ def test_an_entry_without_an_id_that_makes_the_router_fail_is_ended(wire, bad):
     assert len(failed) == 1
 
 
-def test_a_failing_entry_is_told_of_once_a_minute_and_kind(wire, router, bad):
+def test_a_failing_entry_is_reported_once_a_minute_and_kind(wire, router, bad):
     pump = router.pump()
     for at in range(4):
         wire.ask("XADD", wire.ingress, "*", "id", f"bad-{at}", "inputs", "x")
@@ -306,7 +306,7 @@ def test_a_failing_entry_is_told_of_once_a_minute_and_kind(wire, router, bad):
     assert is_answered(wire, "bad-3") == ["internal"]
 
 
-def test_a_pump_that_fails_outside_of_an_entry_pauses_and_goes_on(wire, router, monkeypatch):
+def test_a_pump_that_fails_outside_of_an_entry_pauses_and_continues(wire, router, monkeypatch):
     pump = router.pump()
     entry = ("inputs", json.dumps({"text": ["x"]}))
     wire.ask("XADD", wire.ingress, "*", "id", "a", *entry)

@@ -128,7 +128,7 @@ def test_it_waits_where_the_deploy_record_is_not_there(wire):
 
 
 def test_a_list_of_requests_shows_nothing_that_is_large(wire):
-    """X3: `requests list`, `dead list`: any field of a foreign hand may be, not only inputs."""
+    """X3: `requests list`, `dead list`: any field may be large, not only inputs."""
     long_value, long_name = bytes(HEAD_FIELD_BYTES_MAX + 1), bytes(HEAD_FIELD_BYTES_MAX + 1)
     many = [part for at in range(HEAD_FIELDS_MAX + 5) for part in (f"f{at}", "x")]
     add(wire, "id", "a", "meta", long_value, long_name, "x", "inputs", "{}", *many)

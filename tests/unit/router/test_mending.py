@@ -1,4 +1,4 @@
-"""What routers make anew of what the server has lost, on its twin: some know, some do not."""
+"""What routers restore of what the server has lost, on its twin: some know, some do not."""
 
 import pytest
 from support.broker_wire import RECORD, TENANT, wired
@@ -89,7 +89,7 @@ def test_tenants_are_remembered_however_long_they_cannot_be_made(wire, looker):
     assert wire.run(fleet.tenants(OTHER)) == [ACME, TENANT]
 
 
-def test_tenants_are_served_on_while_nothing_can_be_made_anew(wire, looker):
+def test_tenants_are_served_on_while_nothing_can_be_recreated(wire, looker):
     wire.ask("DEL", OTHER.tenants)
     wire.broker.server.is_full = True
     assert not looker.look()
@@ -99,7 +99,7 @@ def test_tenants_are_served_on_while_nothing_can_be_made_anew(wire, looker):
 
 
 @pytest.mark.parametrize("which", range(5))
-def test_any_key_that_was_lost_is_made_anew(wire, looker, which):
+def test_any_key_that_was_lost_is_recreated(wire, looker, which):
     wire.ask("DEL", keys_of(wire, OTHER)[which])
     assert looker.look()
     assert all(wire.ask("EXISTS", key) for key in keys_of(wire, OTHER))
@@ -120,7 +120,7 @@ def test_a_router_that_started_after_the_loss_knows_nothing_and_breaks_nothing(w
     assert late.view.models["other"].tenants == ()
     assert sorted(late.view.models) == ["m", "other"]
     assert late.log.names() == []
-    assert looker.look(), "one that knows makes them anew"
+    assert looker.look(), "one that knows recreates them"
     assert not late.look()
     assert late.view.models["other"].tenants == (ACME, TENANT)
 
@@ -153,7 +153,7 @@ def test_what_an_operator_took_out_of_service_meanwhile_stays_so(wire, clock, lo
 
 
 @pytest.mark.parametrize("name", ["deploy", "tenants", "workers", "due"])
-def test_a_foreign_key_of_one_model_is_told_of_and_costs_the_others_nothing(wire, looker, name):
+def test_a_foreign_key_of_one_model_is_reported_and_costs_the_others_nothing(wire, looker, name):
     put_foreign(wire, getattr(OTHER, name))
     wire.ask("DEL", wire.keys.tenants)
     assert looker.look(), "the other one is mended"

@@ -172,7 +172,7 @@ def test_what_was_refused_once_is_not_accepted_by_the_next_record(listed):
 
 
 def test_entries_of_a_model_whose_record_is_gone_wait_for_it(listed):
-    """A foreign hand has deleted it; routers make it anew, and what was submitted is accepted."""
+    """Somebody else has deleted it; routers recreate it, and what was submitted is accepted."""
     listed.enter("a")
     shared = Shared(listed)
     record = listed.run(fleet.deploy_hash(listed.keys))

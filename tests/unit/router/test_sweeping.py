@@ -174,7 +174,7 @@ def test_each_request_that_is_ended_has_its_outcome(wire):
         ("queue", "n:{m}:q:1:normal:16", "bell", "n:{other}:bell:1", "id", "a"),
     ],
 )
-def test_what_a_foreign_hand_has_parked_is_dropped_and_told(wire, fields):
+def test_what_others_have_parked_is_dropped_and_told(wire, fields):
     told = []
     park(wire, "a")
     parked_id = wire.ask("XADD", wire.keys.parked, "*", *fields)
@@ -243,7 +243,7 @@ def test_a_changed_default_holds_for_what_is_open(wire):
     assert [round(ms / HOUR_MS) for ms in lives_ms] == [2, 1]
 
 
-# What a foreign hand has put among the open requests.
+# What somebody else has put among the open requests.
 
 
 def test_what_is_no_open_request_is_dropped_and_stops_no_sweep(wire):
@@ -264,7 +264,7 @@ def test_what_is_no_open_request_is_dropped_and_stops_no_sweep(wire):
     "fields",
     [("id", "a"), ("written", "by", "a", "hand"), ("id", b"\xff", "tenant", TENANT), ("id", "")],
 )
-def test_entries_of_a_foreign_hand_stop_no_answer_to_the_abandoned(wire, fields):
+def test_entries_that_others_wrote_stop_no_answer_to_the_abandoned(wire, fields):
     wire.ask("XADD", wire.queue(), "*", *fields)
     wire.open("a")
     assert answer_abandoned(wire.executor, view_of(wire), "1") == 1

@@ -31,7 +31,7 @@ def test_a_version_that_is_loading_counts_and_a_refused_one_does_not():
     assert served_versions({}) == []
 
 
-def test_loading_anew_for_longer_than_the_patience_abandons_nothing():
+def test_loading_again_for_longer_than_the_patience_abandons_nothing():
     watch = UnservedWatch(PATIENCE_MS, CONTACT_MS)
     assert watch.observe(view_of(announced(v1="loading")), 0) == frozenset()
     assert watch.observe(view_of(announced(v1="loading")), PATIENCE_MS) == frozenset()
@@ -40,7 +40,7 @@ def test_loading_anew_for_longer_than_the_patience_abandons_nothing():
     assert watch.observe(view_of(announced(v1="refused")), 3 * PATIENCE_MS) == {("m", "v1")}
 
 
-def test_a_gap_between_two_looks_begins_the_watch_anew():
+def test_a_gap_between_two_looks_begins_the_watch_again():
     """A worker may have served while the router was frozen."""
     watch, unserved = UnservedWatch(PATIENCE_MS, contact_ms=1_000), view_of(announced())
     assert watch.observe(unserved, 0) == frozenset()

@@ -120,7 +120,7 @@ def test_stop_stops_the_process_until_it_is_continued():
     assert out == b"survived\n"
 
 
-def test_delay_lets_time_pass_and_goes_on():
+def test_delay_lets_time_pass_and_continues():
     with run("worker.after_take=delay:10") as process:
         out, _ = process.communicate(timeout=20)
     assert out == b"survived\n"

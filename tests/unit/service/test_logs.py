@@ -175,7 +175,7 @@ def test_a_stderr_that_takes_nothing_stops_nobody(configure, monkeypatch, tmp_pa
     structlog.get_logger().error("unheard")
 
 
-def test_a_logger_goes_on_as_it_was_when_others_configure_theirs(configure, capsys):
+def test_a_logger_continues_as_it_was_when_others_configure_theirs(configure, capsys):
     configure("info", "json")
     logger = structlog.get_logger().bind(process="device")
     logging.disable(logging.CRITICAL)

@@ -42,7 +42,7 @@ def test_an_error_that_is_answered_at_once_makes_no_hot_loop(watch, said):
     assert len(watch.log.lines) <= 1
 
 
-def test_everybody_goes_on_within_five_seconds_of_the_servers_return(watch):
+def test_everybody_continues_within_five_seconds_of_the_servers_return(watch):
     loops = [watch.loop(f"loop {at}") for at in range(12)]
     tries_of(watch, loops, 60_000)
     gone_on = set()
@@ -57,7 +57,7 @@ def test_everybody_goes_on_within_five_seconds_of_the_servers_return(watch):
     assert watch.log.lines[-1][1]["gap_ms"] <= 65_000
 
 
-def test_a_success_starts_the_pauses_anew(watch):
+def test_a_success_starts_the_pauses_again(watch):
     loop = watch.loop()
     tries_of(watch, [loop], 30_000)
     loop.worked()
@@ -124,7 +124,7 @@ def test_a_delay_grows_shorter_and_ends(watch):
 # The watch.
 
 
-def test_a_loop_that_stands_still_is_told_of_once_and_so_is_its_going_on(watch):
+def test_a_loop_that_stands_still_is_reported_once_and_so_is_its_recovery(watch):
     loop, other = watch.loop("intake m", BLOCK_S), watch.loop("heart", BLOCK_S)
     watch.clock.advance(LIMIT_MS)
     watch.watchdog.look()

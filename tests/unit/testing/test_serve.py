@@ -161,7 +161,7 @@ def test_a_fault_shows_its_own_trace_in_the_log_and_no_more_than_a_message_in_th
 
 
 @pytest.mark.parametrize("stage", ["preprocess", "predict", "postprocess"])
-def test_a_model_that_exits_is_found_out_alone_and_the_process_goes_on(stage):
+def test_a_model_that_exits_is_found_out_alone_and_the_process_continues(stage):
     with structlog.testing.capture_logs() as logs, serve(Careful) as client:
         culprit = client.submit("Careful", f"exit in {stage}")
         neighbours = [client.submit("Careful", f"fine {at}") for at in range(4)]

@@ -202,7 +202,7 @@ def test_after_a_lost_device_the_suspects_run_alone_and_only_the_culprit_fails()
     assert [item.request for item in run.items] == [4]
 
 
-def test_what_waited_comes_before_the_suspects_where_versions_are_loaded_anew():
+def test_what_waited_comes_before_the_suspects_where_versions_are_loaded_again():
     """Or it would wait for both ends of the process that a culprit costs."""
     bench = Bench()
     bench.take(entry("culprit"))

@@ -80,7 +80,7 @@ def test_suspects_wait_until_a_version_that_is_leaving_has_left():
     assert isinstance(bench.plan()[0], Prepare)
 
 
-def test_a_lane_goes_on_elsewhere_with_what_it_held_and_who_is_suspected():
+def test_a_lane_continues_elsewhere_with_what_it_held_and_who_is_suspected():
     bench, other = Bench(), Bench()
     bench.take(entry("inside"))
     bench.plan()

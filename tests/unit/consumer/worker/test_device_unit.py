@@ -195,7 +195,7 @@ def test_a_version_that_may_be_innocent_goes_into_a_process_of_its_own(bench):
     bench.come_up(unit)
     bench.make_ready(unit, good, other)
     bench.lose(unit)
-    link = bench.come_up(unit)  # good is loaded anew, as it was before
+    link = bench.come_up(unit)  # good is loaded again, as it was before
     assert link.loads == [good.number]
     bench.lose(unit)
     assert (good.refusal, good.is_moving, other.is_moving) == ("", True, False)
@@ -255,7 +255,7 @@ def test_no_version_is_blamed_where_the_process_does_not_come_up(bench):
     assert bench.unit_of(bench.open("new")) is unit
 
 
-def test_a_version_whose_interpreter_is_gone_is_refused_and_the_worker_goes_on(bench):
+def test_a_version_whose_interpreter_is_gone_is_refused_and_the_worker_continues(bench):
     lane = bench.open("new")
     unit = bench.unit_of(lane)
     bench.failure = FileNotFoundError(2, "No such file or directory", "/envs/gone/bin/python")

@@ -84,7 +84,7 @@ def test_one_run_that_stumbled_is_forgotten_after_a_few():
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4])
-def test_what_was_measured_is_not_learned_anew(rows):
+def test_what_was_measured_is_not_learned_again(rows):
     curve = CostCurve.from_points(POINTS)
     assert curve.after(rows, 20, 1_000.0) is curve
 

@@ -36,7 +36,7 @@ def content_options(command: Command) -> Command:
     return _decorate(command, options)
 
 
-def wish_options(command: Command) -> Command:
+def publish_options(command: Command) -> Command:
     """Give a command all of them: those of `content_options`, names, and the environment."""
     options = (
         click.option("--name", "model", default="", help="Name of the model."),
@@ -75,7 +75,7 @@ def split_class(source: str) -> tuple[Path, str]:
     return path, class_name
 
 
-def wishes_of(class_name: str, given: dict[str, Any]) -> PublishOptions:
+def parse_publish_options(class_name: str, given: dict[str, Any]) -> PublishOptions:
     """What was typed, in one value."""
     if given.get("requirements") and given.get("environment"):
         raise click.UsageError("give either --requirements or --environment")

@@ -50,7 +50,7 @@ def beats():
 @pytest.fixture
 def heartbeat(executor, context, beats):
     found = Heartbeat(executor, context, "w1", threading.Event(), beats.append)
-    found.announce(KEYS, {"room": "1"})
+    found.announce({KEYS: {"room": "1"}})
     return found
 
 
@@ -83,7 +83,7 @@ SAFE_MS = Settings().lease_ms * 2 / 3
 
 @pytest.mark.parametrize("what", [KEYS.workers, f"{KEYS.prefix}worker:w1"])
 def test_who_was_removed_by_no_peer_enters_again(heartbeat, executor, clock, beats, watch, what):
-    """A foreign hand did it, or a server that came back empty: nothing that it holds is lost."""
+    """Somebody else did it, or a server that came back empty: nothing that it holds is lost."""
     heartbeat.beat_once()
     clock.advance(SAFE_MS)
     executor.run_all([plain(as_is, "DEL", KEYS.workers), plain(as_is, "DEL", what)])
@@ -149,7 +149,7 @@ def test_leaving_hands_over_at_once(heartbeat, executor):
     assert counter(executor) is None
 
 
-# Keys of a foreign kind.
+# Keys of the wrong type.
 
 OTHER = ModelKeys("bf", "other")
 
@@ -159,7 +159,7 @@ def two_models(heartbeat, executor):
     """A heartbeat of two models; the keys of the first are spoilt by the test."""
     streams = fleet.queue_streams(OTHER, RECORD)
     executor.run(fleet.deploy(OTHER, RECORD, streams, "n", [TENANT]))
-    heartbeat.announce(OTHER, {"room": "1"})
+    heartbeat.announce({KEYS: {"room": "1"}, OTHER: {"room": "1"}})
     return heartbeat
 
 
@@ -168,7 +168,7 @@ def spoil(executor, key):
 
 
 def told_of(watch):
-    """Models of which it was told that a foreign hand has spoilt them."""
+    """Models of which it was told that somebody else has spoilt them."""
     return [fields["model"] for name, fields in watch.log.lines if name == "stream.unusable"]
 
 
@@ -182,7 +182,7 @@ def test_a_foreign_key_of_one_model_stops_the_beat_of_no_other(
     for _ in range(3):
         assert two_models.step() == 1.0
     assert executor.run(membership.beat_counters(OTHER)) == {"w1": 3.0 + joined}
-    assert len(beats) == 3 + joined, "its lease begins anew, or it would start nothing any more"
+    assert len(beats) == 3 + joined, "its lease begins again, or it would start nothing any more"
     assert not two_models.fenced.is_set()
     assert two_models.has_joined(KEYS.model) is joined
     assert told_of(watch) == ["m"], "told once"
@@ -199,7 +199,7 @@ def test_a_model_is_joined_once_its_foreign_key_is_gone(two_models, executor, wa
     assert told_of(watch) == ["m", "m"], "it is news again"
 
 
-def test_leaving_goes_on_behind_a_foreign_key(two_models, executor):
+def test_leaving_continues_behind_a_foreign_key(two_models, executor):
     two_models.beat_once()
     spoil(executor, KEYS.workers)
     two_models.leave_all()

@@ -98,7 +98,7 @@ def test_a_lost_answer_of_any_thread_makes_intake_read_what_is_pending(lost_answ
 
 
 @pytest.mark.parametrize("is_deployed", [False, True])
-def test_after_a_refused_take_intake_goes_on_until_it_is_told_to_end(is_deployed):
+def test_after_a_refused_take_intake_continues_until_it_is_told_to_end(is_deployed):
     """The heartbeat finds out what it means; a record that is gone for now may come back."""
     over, watch = threading.Event(), Watch()
     worker = BuriedWorker(lambda: None)
