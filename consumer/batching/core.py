@@ -25,7 +25,7 @@ from ..link.protocol import (
 )
 from . import dispatch
 from .batcher import Arrivals, WaitingRow, choose_batch, linger_ms
-from .cost import CostCurve
+from .cost import GAIN, CostCurve
 from .device_queue import DeviceQueue
 from .held_requests import HeldRequests
 from .overrun import Overrun, overrun_beside, overrun_of_batch, overrun_of_load, overrun_of_one
@@ -103,10 +103,15 @@ class Core:
     # What is taken.
 
     def room(self, lane: Lane) -> int:
-        """Rows that may be taken for a lane: one batch runs, one is prepared."""
+        """Rows that may be taken for a lane: one batch runs, one is prepared.
+
+        Where large batches are cheaper, and no worker has room, it is four, so that there are more
+        alike to choose from.
+        """
         if self.running is not None and lane.waiting and dispatch.is_cheap(lane):
             return 0  # the next batch is there; taking once a batch costs less than by driblets
-        return self._room(lane, batches=2)
+        gains = lane.is_backlogged and lane.cost.gain(lane.record.limits.max_batch_size) >= GAIN
+        return self._room(lane, batches=4 if gains else 2)
 
     def room_for_lost(self, lane: Lane) -> int:
         """Rows that may be taken over from lost workers: they have waited longest."""
@@ -126,6 +131,7 @@ class Core:
             lane.virtual_ms = max(lane.virtual_ms, self._least_virtual_ms())
         requests = [self.requests.add(lane, taken, now_ms, offset_ms) for taken in entries]
         lane.waiting.extend(requests)
+        lane.note_queued(entries, now_ms + offset_ms)
         lane.rate = lane.rate.after(len(requests), now_ms)
         return requests
 
@@ -333,6 +339,7 @@ class Core:
         if batch is None or batch.number != done.batch:
             return
         batch.lane.virtual_ms += max(_TURN_MS, done.predict_ms)
+        batch.lane.run_ms = done.predict_ms
         for item in done.prepared:
             held = self.requests.note_prepared(item)
             # Where nothing ran, it broke a limit or is of several kinds.

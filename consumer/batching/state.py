@@ -19,6 +19,9 @@ from ..link.protocol import Answer, Done, Failure
 from .batcher import ArrivalRate, WaitingRow
 from .cost import CostCurve
 
+# Queues are long where their entries wait for as many batches.
+_BACKLOG_BATCHES = 2
+
 
 class Phase(Enum):
     """Where a held request stands."""
@@ -120,6 +123,8 @@ class Lane:
     preparing: int = 0
     held_rows: int = 0
     virtual_ms: float = 0.0
+    run_ms: float = 0.0  # of the last batch
+    is_backlogged: bool = False  # what was taken last had waited in its queue for several batches
     preprocess_ms: float = 0.0  # mean of one request, smoothed
     rate: ArrivalRate = field(default_factory=ArrivalRate)
 
@@ -142,6 +147,12 @@ class Lane:
     def busy(self) -> bool:
         """Whether anything waits to be prepared or run."""
         return bool(self.waiting or self.rows or self.preparing)
+
+    def note_queued(self, entries: Sequence["TakenEntry"], server_ms: float) -> None:
+        """Learn from what is taken whether any worker has room: it would not have waited."""
+        if entries:
+            oldest_ms = min(taken.entry.accepted_ms for taken in entries)
+            self.is_backlogged = 0 < _BACKLOG_BATCHES * self.run_ms < server_ms - oldest_ms
 
     def weigh(self, held: HeldRequest) -> None:
         """Count a request against room; again once its rows are known exactly.

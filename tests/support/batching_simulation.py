@@ -45,7 +45,7 @@ def steep_ms(rows, length):
 
 
 def cpu_ms(rows, length):
-    """MiniLM on one thread, about: rows add up, long ones a little more so, and so large batches."""
+    """MiniLM on one thread, about: rows add up, and more so if long or in large batches."""
     tokens = rows * length
     return 2 + 0.24 * tokens * (1 + length / 1024) * (1 + 0.1 * max(0.0, tokens / 1024 - 0.5))
 
@@ -171,7 +171,7 @@ class Simulation:
     def _take(self, worker):
         core, lane = worker.core, worker.lane
         while any(self.queues.values()) and (room := core.room(lane)) > 0:
-            asked, newest, taken = self._streams(worker), {}, []
+            asked, newest, taken = worker.order.streams(self.now_ms), {}, []
             for stream in asked:
                 queue = self.queues.get(stream, [])
                 chosen, self.queues[stream] = queue[:room], queue[room:]
@@ -186,11 +186,9 @@ class Simulation:
                 worker.lengths[held.number] = int(held.entry.id)
         self._plan(worker)
 
-    def _streams(self, worker):
-        return worker.order.streams(self.now_ms)
-
     def _entry(self, stream, number):
-        work = WorkEntry(stream, b"1-0", str(number), "t", b"", int(self.now_ms) + 10**7)
+        entry_id = b"%d-%d" % (self.arrivals[number][0].begins_ms, number)
+        work = WorkEntry(stream, entry_id, str(number), "t", b"", int(self.now_ms) + 10**7)
         return TakenEntry(placement_of(stream), work)
 
     def _plan(self, worker):
