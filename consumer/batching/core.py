@@ -110,7 +110,7 @@ class Core:
         """
         if self.running is not None and lane.waiting and dispatch.is_cheap(lane):
             return 0  # the next batch is there; taking once a batch costs less than by driblets
-        gains = lane.is_backlogged and lane.cost.gain(lane.record.limits.max_batch_size) >= GAIN
+        gains = lane.is_backlogged and lane.cost.gain(lane.limits.max_batch_size) >= GAIN
         return self._room(lane, batches=4 if gains else 2)
 
     def room_for_lost(self, lane: Lane) -> int:
@@ -121,7 +121,7 @@ class Core:
         if not lane.ready or not self.device_up or self.requests.input_bytes >= _HELD_BYTES_MAX:
             return 0
         rows = lane.held_rows + self.requests.refused_rows(lane)
-        return max(0, batches * lane.record.limits.max_batch_size - rows)
+        return max(0, batches * lane.limits.max_batch_size - rows)
 
     def take(
         self, lane: Lane, entries: Sequence[TakenEntry], now_ms: float, offset_ms: float
@@ -226,7 +226,7 @@ class Core:
         if not lanes:
             return None
         lane = min(lanes, key=lambda lane: lane.virtual_ms)
-        limits = lane.record.limits
+        limits = lane.limits
         if not self._are_suspects_next(now_ms):
             arrivals = Arrivals(lane.preparing, lane.rate)
             wait_ms = linger_ms(lane.rows, now_ms, limits, lane.cost, arrivals)
@@ -323,10 +323,7 @@ class Core:
         if isinstance(message, Refused):
             lane.refusal = message.message
             return
-        lane.ready = True
-        lane.losses = 0
-        lane.lineage = message.lineage
-        lane.cost = CostCurve.from_points(message.curve)
+        lane.begin(message.lineage, CostCurve.from_points(message.curve))
 
     def _note_prepared(self, items: Sequence[PreparedItem]) -> None:
         for item in items:
@@ -339,7 +336,6 @@ class Core:
         if batch is None or batch.number != done.batch:
             return
         batch.lane.virtual_ms += max(_TURN_MS, done.predict_ms)
-        batch.lane.run_ms = done.predict_ms
         for item in done.prepared:
             held = self.requests.note_prepared(item)
             # Where nothing ran, it broke a limit or is of several kinds.
@@ -347,8 +343,7 @@ class Core:
                 held.lane.rows.extend(dispatch.waiting_rows(held))
         longest = batch.charge(done, self.requests.held)
         if longest and not done.failures:
-            lane = batch.lane
-            lane.cost = lane.cost.after(len(done.rows), longest, done.predict_ms)
+            batch.lane.learn(len(done.rows), longest, done.predict_ms)
         self.requests.fail(done.failures)
         self.requests.answer(done.answers)
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ...wire.deployment import Limits
+from ...wire.deployment import AUTO_ROWS, Limits
 from .cost import CostCurve
 
 # For each row that waits here, one more waits in the queues or comes while these run: simulated,
@@ -38,7 +38,7 @@ class CutCosts:
     def of(lengths: Sequence[int], limits: Limits, cost: CostCurve) -> "CutCosts":
         """Costs of batches of rows of these lengths, which rise."""
         longest = np.array(lengths, np.float64)
-        counts = np.arange(1, min(len(lengths), limits.max_batch_size) + 1)
+        counts = np.arange(1, min(len(lengths), limits.max_batch_size or AUTO_ROWS) + 1)
         ms = cost.matrix(len(counts), longest) + _BATCH_MS
         padded = longest[:, None] * counts
         forbidden = {}

@@ -5,19 +5,20 @@ All of these are owned by `consumer/batching/core.py` and change under its lock 
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import inf
 from typing import NamedTuple
 
 from ...broker.requests import weight_max
-from ...wire.deployment import VersionRecord
+from ...wire.deployment import Limits, VersionRecord
 from ...wire.keys import member
 from ...wire.references import BLOB
 from ...wire.work import WorkEntry
 from ..link.protocol import Answer, Done, Failure
 from .batcher import ArrivalRate, WaitingRow
 from .cost import CostCurve
+from .row_limit import RowLimit
 
 # Queues are long where their entries wait for as many batches.
 _BACKLOG_BATCHES = 2
@@ -105,6 +106,7 @@ class HeldRequest:
 class Lane:
     """One version of one model in the device process.
 
+    `limits` are those of the record, with the rows of a full batch where that is left to us.
     `virtual_ms` is the device time it has had, for fair shares between lanes.
     """
 
@@ -118,6 +120,8 @@ class Lane:
     is_moving: bool = False  # it is to go on in a device process of its own
     lineage: str = ""
     cost: CostCurve = field(default_factory=CostCurve)
+    row_limit: RowLimit = field(default_factory=RowLimit)
+    limits: Limits = field(init=False)
     waiting: deque[HeldRequest] = field(default_factory=deque)
     rows: list[WaitingRow] = field(default_factory=list)
     preparing: int = 0
@@ -127,6 +131,35 @@ class Lane:
     is_backlogged: bool = False  # what was taken last had waited in its queue for several batches
     preprocess_ms: float = 0.0  # mean of one request, smoothed
     rate: ArrivalRate = field(default_factory=ArrivalRate)
+
+    def __post_init__(self) -> None:
+        """Derive the limits in force."""
+        self.adjust(self.record)
+
+    def adjust(self, record: VersionRecord) -> None:
+        """Take over a record."""
+        self.record = record
+        self._limit_rows(self.row_limit)
+
+    def begin(self, lineage: str, cost: CostCurve) -> None:
+        """It is loaded and warm."""
+        self.ready, self.losses = True, 0
+        self.lineage, self.cost = lineage, cost
+        self._limit_rows(RowLimit())
+
+    def _limit_rows(self, row_limit: RowLimit) -> None:
+        self.row_limit, self.limits = row_limit, self.record.limits
+        if not self.limits.max_batch_size:
+            self.limits = replace(self.limits, max_batch_size=row_limit.rows)
+
+    def learn(self, rows: int, longest: int, predict_ms: float) -> None:
+        """Learn from a batch that has run: what it costs, and whether larger ones would pay."""
+        self.run_ms = predict_ms
+        if rows >= self.limits.max_batch_size and self.cost.known and rows > 1:
+            half_ms = self.cost.milliseconds(rows // 2, longest)
+            gain = rows * half_ms / (rows // 2) / max(1e-6, predict_ms)
+            self._limit_rows(self.row_limit.after(gain, is_backlogged=self.is_backlogged))
+        self.cost = self.cost.after(rows, longest, predict_ms)
 
     @property
     def name(self) -> str:

@@ -199,7 +199,7 @@ PROGRAM_MUTANTS = [
         name="a batch of one row too many",
         breaks="batches keep the limit",
         path="consumer/batching/cutting.py",
-        before="min(len(lengths), limits.max_batch_size) + 1",
+        before="min(len(lengths), limits.max_batch_size or AUTO_ROWS) + 1",
         after="min(len(lengths), limits.max_batch_size + 1) + 1",
         tests=(f"{BATCHER}::test_never_more_rows_than_the_limit",),
     ),

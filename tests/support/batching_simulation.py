@@ -12,7 +12,7 @@ from itertools import count
 from batchfleet.consumer.batching.core import Core
 from batchfleet.consumer.batching.state import TakenEntry
 from batchfleet.consumer.batching.stream_order import StreamOrder, placement_of
-from batchfleet.consumer.device.warming import WARM_UP_MS, plan_points
+from batchfleet.consumer.device.warming import WARM_UP_MS, at_most_ms, plan_points
 from batchfleet.consumer.link.protocol import (
     Answer,
     Done,
@@ -241,14 +241,12 @@ class Simulation:
 
 def warm_up_curve(limits, cost_ms):
     """What `warm_up` would measure in the time it has."""
-    curve, left_ms = [], float(WARM_UP_MS)
+    curve, left_ms = {}, float(WARM_UP_MS)
     for rows, length in plan_points(limits):
-        ms = cost_ms(rows, length)
-        left_ms -= ms * (1 if ms > 100 else 2 if ms > 20 else 4)
-        curve.append((rows, length, ms))
-        if left_ms <= 0:
-            break
-    return curve
+        if at_most_ms(curve, rows, length) <= left_ms:
+            ms = curve[rows, length] = cost_ms(rows, length)
+            left_ms -= ms * (1 if ms > 100 else 2 if ms > 20 else 4)
+    return [(*point, ms) for point, ms in curve.items()]
 
 
 def poisson(chance, per_s, seconds, length_of):

@@ -16,7 +16,7 @@ from support.batching_simulation import (
 
 from batchfleet.wire.deployment import Limits
 
-LIMITS = Limits(buckets=BUCKETS, max_length=256, max_batch_tokens=1_000_000, max_padding=1000)
+LIMITS = Limits(buckets=BUCKETS, max_length=256)
 _CUT_OF = 256
 
 
@@ -81,4 +81,4 @@ def test_a_queue_that_overflows_is_served_by_age():
     arrivals = poisson(random.Random(5), 700.0, 5, lognormal)
     outcome = Simulation(accelerator_ms, limits=LIMITS).open(arrivals)
     longs = outcome.at(0.99, range(128, 257))
-    assert longs <= 1.2 * outcome.at(0.99)
+    assert longs <= 1.3 * outcome.at(0.99)

@@ -65,5 +65,7 @@ def test_the_reason_is_what_keeps_the_next_row_out():
     assert costs.why(0, 8) == "full"
     assert costs.why(0, 3) == "knee"
     assert CutCosts.of([16, 16], LIMITS, curve_of(20.0, 0.02)).why(0, 2) == "idle"
-    tight = CutCosts.of([16, 16, 16], Limits(max_batch_tokens=32), curve_of(20.0, 0.02))
+    tight = CutCosts.of(
+        [16, 16, 16], Limits(max_batch_size=8, max_batch_tokens=32), curve_of(20.0, 0.02)
+    )
     assert tight.why(0, 2) == "tokens"
