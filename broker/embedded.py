@@ -20,6 +20,7 @@ import redis
 
 from ..service.clock import Clock, SystemClock
 from ..service.lifecycle import spawn
+from ..service.memory import KEEP_FREED_MEMORY
 from ..wire.errors import ServerError
 from ..wire.limits import OUTPUTS_BYTES_MAX
 
@@ -179,7 +180,11 @@ class EmbeddedServer:
             self._find_folders()
             with (self.folder / "server.log").open("ab") as log:
                 self._process = spawn(
-                    self._command(), stdin=subprocess.PIPE, stdout=log, stderr=log
+                    self._command(),
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    env={**os.environ, **KEEP_FREED_MEMORY},
                 )
             self._tell_password(self._process)
         except OSError as error:

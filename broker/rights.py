@@ -45,10 +45,18 @@ OPERATOR = _role(
     "XDEL XGROUP|CREATE XLEN XPENDING XRANGE XREVRANGE XTRIM ZCARD ZMSCORE ZRANGE ZREM ZSCORE",
 )
 
+# What none of them should be allowed to do.
+ADMINISTRATOR = _role("administrator", "ACL|SETUSER CONFIG|SET FLUSHALL")
+SETTINGS_READER = _role("reader of settings", "CONFIG|GET")
+
 # The arguments of a command where they are not a key alone: the server finds the key by them.
 _ARGUMENTS = {
+    "ACL SETUSER": "any",
     "BLPOP": "{key} 1",
+    "CONFIG GET": "save",
+    "CONFIG SET": "save any",
     "EVALSHA": "sha 1 {key}",
+    "FLUSHALL": "",
     "GETRANGE": "{key} 0 1",
     "HDEL": "{key} a",
     "HEXISTS": "{key} a",

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from secrets import token_hex
 
+from ..broker.advice import advise
 from ..broker.errors import StaleRecordError
 from ..broker.interface import COMMAND_TIMEOUT_S
 from ..broker.rights import ROUTER, require_rights
@@ -101,6 +102,8 @@ class RouterKeeper:
             name: self._situation(name, model) for name, model in view.models.items()
         }
         self._pumps.match(view.models.values(), stop)
+        if not self.has_looked:
+            advise(self._executor, self._shared.events, self._settings)
         self.has_looked = True
         stamps = {name: model.deployment.stamp for name, model in view.models.items()}
         self._steps.run("presence", "", partial(self._presence.announce, self._executor, stamps))

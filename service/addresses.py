@@ -25,10 +25,13 @@ _TLS_OPTIONS = frozenset(
 )
 
 _PASSWORD = re.compile(r"(?<=://)(/*[^:/@]*):.*@", re.DOTALL)
-# Bounds, since foreign texts are searched: what is longer is no password.
-_NAMED = r"[^=&;\s?]{0,40}(?:pass|secret|token|key|sig|credential|auth)[^=&;\s]{0,40}"
-_QUERY_SECRET = re.compile(rf"([?&;]{_NAMED}=)[^&\s'\"]*", re.IGNORECASE)
-_PASSWORD_IN_TEXT = re.compile(r"(?<=://)([^\s:/@]{0,128}):[^\s]{0,512}@")
+# Bounds, since foreign texts are searched: what is longer is no password. A name with an escape
+# (`%`) may be any of them.
+_NAMED = r"[^=&;\s?]{0,40}(?:pass|pwd|secret|token|key|sig|sas|credential|auth|%)[^=&;\s]{0,40}"
+# A quotation mark ends a URL in a text, unless the URL goes on behind it.
+_IN_QUERY = r"(?:[^&\s'\"]|['\"](?=[\w%/+=~-]))*"
+_QUERY_SECRET = re.compile(rf"([?&;]{_NAMED}=){_IN_QUERY}", re.IGNORECASE)
+_PASSWORD_IN_TEXT = re.compile(r"(?<=://)([^\s:/@]{0,128}):[^\s]{0,2048}@")
 _LOCAL_SCHEME = re.compile(r"(?:file|local):(?://)?")
 _PATH_STARTS = ("/", ".", "~")
 

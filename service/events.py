@@ -120,6 +120,12 @@ EVENTS: dict[str, EventRow] = {
         "A fault point that a test had armed was reached for the `count`-th time and acts.",
         ("point", "action", "count"),
     ),
+    "server.advice": EventRow(
+        WARNING,
+        "The server's settings, or the rights of this program's Redis user, are unsafe or lose "
+        "requests; `reason` says what to change. Logged once, at startup.",
+        ("reason",),
+    ),
     "server.refused": EventRow(
         ERROR,
         "The server refuses a command that a program needs. Logged once a minute per code.",

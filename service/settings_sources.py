@@ -180,6 +180,8 @@ def _complaint(row: SettingRow, given: _Given) -> str:
         fault = "must be text in UTF-8 without control characters"
     if not fault:
         return ""
+    if row.secret and text and "://" not in text:  # perhaps it is the password alone
+        return f"{given.origin}: {row.name} {fault}"
     value = row.shown(given.value) if isinstance(given.value, str) else given.value
     return f"{given.origin}: {row.name} is {shown_value(value)}; it {fault}"
 

@@ -1,6 +1,6 @@
 """The reply: the one terminal item under a request's reply key."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -180,18 +180,58 @@ class Reply:
             return None
         return RequestError.of(
             kind_of(self.error["code"]),
-            str(self.error.get("message", "")),
+            self.error.get("message", ""),
             rows=tuple(self.error.get("rows", ())),
             retry_after_ms=self.error.get("retry_after_ms"),
             reply=self,
         )
 
 
-def _check_error(error: Any) -> None:
-    if not isinstance(error, dict) or type(error.get("code")) is not int:
-        raise ValueError("the error of a reply is a map with a code")
-    if not isinstance(error.get("rows", []), list):
-        raise ValueError("the rows of an error are a list")  # noqa: TRY004 - wrong data
+_TEXT, _NUMBER, _NIL = (str,), (int, float), type(None)
+# What is read of a reply has these types, whoever wrote it: a tenant may write its own replies.
+_HEAD: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("id", "tenant", "status", "model", "version"), _TEXT),
+    **dict.fromkeys(("outputs_at", "meta", "trace_id"), (str, _NIL)),
+    **dict.fromkeys(("usage", "receipt"), (dict,)),
+    "error": (dict, _NIL),
+    "warnings": (list,),
+}
+_ERROR: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("name", "message", "source"), _TEXT),
+    "code": (int,),
+    "retry_after_ms": (*_NUMBER, _NIL),
+    "rows": (list,),
+}
+_USAGE = dict.fromkeys(Usage._fields, _NUMBER)
+_RECEIPT: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(Receipt._fields, _NUMBER),
+    **dict.fromkeys(("batch", "release", "lineage"), _TEXT),
+    "session": (str, _NIL),
+}
+
+
+def _check(what: str, part: Mapping[str, Any], types: Mapping[str, tuple[type, ...]]) -> None:
+    for name, allowed in types.items():
+        if name in part and type(part[name]) not in allowed:
+            raise ValueError(f"{name} of {what} is a {type(part[name]).__name__}")
+
+
+def _check_items(what: str, items: Sequence[Any], of: type) -> None:
+    if any(type(item) is not of for item in items):
+        raise ValueError(f"{what} hold something else than they should")
+
+
+def _check_parts(wire: Mapping[str, Any]) -> None:
+    _check("a reply", wire, _HEAD)
+    _check("a reply's usage", wire.get("usage", {}), _USAGE)
+    _check("a reply's receipt", wire.get("receipt", {}), _RECEIPT)
+    _check_items("the warnings of a reply", wire.get("warnings", ()), str)
+    error = wire.get("error")
+    if error is not None:
+        if "code" not in error:
+            raise ValueError("the error of a reply has no code")
+        _check("a reply's error", error, _ERROR)
+        _check_items("the rows of an error", error.get("rows", ()), int)
 
 
 def decode_reply(raw: bytes) -> Reply:
@@ -201,9 +241,7 @@ def decode_reply(raw: bytes) -> Reply:
         ValueError: not a reply of the contract.
     """
     wire = decode_reply_map(raw)
-    error = wire.get("error")
-    if error is not None:
-        _check_error(error)
+    _check_parts(wire)
     try:
         return Reply(
             id=wire["id"],
@@ -213,7 +251,7 @@ def decode_reply(raw: bytes) -> Reply:
             version=wire.get("version", ""),
             outputs=wire.get("outputs"),
             outputs_at=wire.get("outputs_at"),
-            error=error,
+            error=wire.get("error"),
             meta=wire.get("meta"),
             trace_id=wire.get("trace_id"),
             warnings=tuple(wire.get("warnings", ())),
@@ -222,5 +260,3 @@ def decode_reply(raw: bytes) -> Reply:
         )
     except KeyError as missing:
         raise ValueError(f"a reply without {missing}") from missing
-    except TypeError as wrong:
-        raise ValueError("the warnings of a reply are a list") from wrong

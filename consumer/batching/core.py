@@ -102,7 +102,7 @@ class Core:
 
     # What is taken.
 
-    def room(self, lane: Lane) -> int:
+    def room(self, lane: Lane, now_ms: float) -> int:
         """Rows that may be taken for a lane: one batch runs, one is prepared.
 
         Where large batches are cheaper, and no worker has room, it is four, so that there are more
@@ -111,16 +111,17 @@ class Core:
         if self.running is not None and lane.waiting and dispatch.is_cheap(lane):
             return 0  # the next batch is there; taking once a batch costs less than by driblets
         gains = lane.is_backlogged and lane.cost.gain(lane.limits.max_batch_size) >= GAIN
-        return self._room(lane, batches=4 if gains else 2)
+        return self._room(lane, now_ms, batches=4 if gains else 2)
 
-    def room_for_lost(self, lane: Lane) -> int:
+    def room_for_lost(self, lane: Lane, now_ms: float) -> int:
         """Rows that may be taken over from lost workers: they have waited longest."""
-        return self._room(lane, batches=4)
+        return self._room(lane, now_ms, batches=4)
 
-    def _room(self, lane: Lane, batches: int) -> int:
+    def _room(self, lane: Lane, now_ms: float, *, batches: int) -> int:
         if not lane.ready or not self.device_up or self.requests.input_bytes >= _HELD_BYTES_MAX:
             return 0
         rows = lane.held_rows + self.requests.refused_rows(lane)
+        rows -= self.requests.slowly_fetched_rows(lane, now_ms)
         return max(0, batches * lane.limits.max_batch_size - rows)
 
     def take(
@@ -228,7 +229,7 @@ class Core:
         lane = min(lanes, key=lambda lane: lane.virtual_ms)
         limits = lane.limits
         if not self._are_suspects_next(now_ms):
-            arrivals = Arrivals(lane.preparing, lane.rate)
+            arrivals = Arrivals(lane.preparing - lane.fetching, lane.rate)
             wait_ms = linger_ms(lane.rows, now_ms, limits, lane.cost, arrivals)
             if wait_ms > 0:
                 self.look_again_ms = now_ms + wait_ms
@@ -282,9 +283,14 @@ class Core:
         if not any(lane.preparing for lane in self.lanes.values()):
             self.progress_ms = max(self.progress_ms, now_ms)
         by_ms = now_ms + dispatch.preparing_ms(self.lanes.values())
+        fetched_by_ms = now_ms + dispatch.fetching_ms(self.lanes.values())
         for held in requests:
-            by_ms += dispatch.allowed_ms(held)
-            self.requests.begin_preparing(held, by_ms)
+            if held.is_at_url:
+                fetched_by_ms += dispatch.allowed_ms(held)
+                self.requests.begin_preparing(held, fetched_by_ms)
+            else:
+                by_ms += dispatch.allowed_ms(held)
+                self.requests.begin_preparing(held, by_ms)
 
     # What came back.
 

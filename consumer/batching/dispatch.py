@@ -9,6 +9,8 @@ from .state import HeldRequest, Lane
 
 # Preprocessing this cheap is done on the device thread, together with the run.
 _CHEAP_PREPROCESS_MS = 0.2
+# Larger inputs take longer to decode than others should wait for it.
+_SMALL_BYTES_MAX = 64 * 1024
 # Rows of a batch of fair size, by which the cost of one row is reckoned.
 _FAIR_ROWS = 8
 
@@ -22,7 +24,7 @@ def is_cheap(lane: Lane) -> bool:
     """
     if lane.record.bytes_per_token > 0 or lane.preprocess_ms >= _CHEAP_PREPROCESS_MS:
         return False
-    if lane.rows:
+    if lane.rows or any(map(_is_slow, lane.waiting)):
         return False
     parameters = lane.waiting[0].entry.parameters if lane.waiting else None
     return all(held.entry.parameters == parameters for held in lane.waiting)
@@ -30,10 +32,15 @@ def is_cheap(lane: Lane) -> bool:
 
 def is_direct(lane: Lane) -> bool:
     """Whether an idle device should get what waits unprepared."""
-    if not lane.ready or lane.preparing or lane.waiting[0].is_at_url:
+    if not lane.ready or lane.preparing or _is_slow(lane.waiting[0]):
         return False
     alone = len(lane.waiting) == 1 and lane.waiting[0].entry.rows == 1
     return is_cheap(lane) or alone
+
+
+def _is_slow(held: HeldRequest) -> bool:
+    """Whether decoding a request takes so long that the device thread must not wait for it."""
+    return held.is_at_url or len(held.entry.inputs) > _SMALL_BYTES_MAX
 
 
 def first_alike(lane: Lane) -> list[HeldRequest]:
@@ -46,8 +53,6 @@ def first_alike(lane: Lane) -> list[HeldRequest]:
     for held in islice(lane.waiting, 1, rows_max):
         rows += held.entry.rows
         if rows > rows_max or held.entry.parameters != first.entry.parameters:
-            break
-        if held.is_at_url:
             break
         chosen.append(held)
     return chosen
@@ -66,18 +71,36 @@ def allowed_ms(held: HeldRequest) -> float:
 
 
 def preparing_ms(lanes: Iterable[Lane]) -> float:
-    """How long what is being prepared may take, one after the other."""
+    """How long what is being prepared may take, one after the other; not what is fetched first.
+
+    Fetches have threads of their own.
+    """
     return sum(
-        lane.preparing * lane.record.limits.preprocess_ms for lane in lanes if lane.preparing
+        (lane.preparing - lane.fetching) * lane.record.limits.preprocess_ms
+        for lane in lanes
+        if lane.preparing
     )
 
 
+def fetching_ms(lanes: Iterable[Lane]) -> float:
+    """How long what is being fetched may take, with its preparation, one after the other."""
+    return sum(2 * lane.fetching * lane.record.limits.preprocess_ms for lane in lanes)
+
+
 def prepare_messages(lane: Lane, requests: Sequence[HeldRequest]) -> list[Message]:
-    """What has requests preprocessed; those that lie elsewhere are fetched first."""
-    here = [item_of(held) for held in requests if not held.is_at_url]
-    elsewhere = [item_of(held) for held in requests if held.is_at_url]
-    messages: list[Message] = [Prepare(lane.number, here)] if here else []
-    return [*messages, Fetch(lane.number, elsewhere)] if elsewhere else messages
+    """What has requests preprocessed; those that lie elsewhere are fetched first.
+
+    Large ones go alone: what a message holds is prepared by one thread, one after the other.
+    """
+    here = [held for held in requests if not held.is_at_url]
+    small = [item_of(held) for held in here if not _is_slow(held)]
+    elsewhere: dict[str, list[Item]] = {}
+    for held in requests:
+        if held.is_at_url:
+            elsewhere.setdefault(held.entry.tenant, []).append(item_of(held))
+    messages: list[Message] = [Prepare(lane.number, small)] if small else []
+    messages += [Prepare(lane.number, [item_of(held)]) for held in here if _is_slow(held)]
+    return messages + [Fetch(lane.number, tenant, items) for tenant, items in elsewhere.items()]
 
 
 def item_of(held: HeldRequest) -> Item:

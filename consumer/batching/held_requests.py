@@ -4,6 +4,7 @@ Owned by `core.py`, under its lock.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from ...wire.errors import ErrorKind
 from ..link.protocol import Answer, Drop, Failure, Message, PreparedItem
@@ -11,6 +12,9 @@ from .state import EndedRequest, HeldRequest, Lane, Phase, TakenEntry
 from .suspects import Suspects
 
 _SMOOTH = 0.1  # share of one request in the mean preprocessing time
+# A fetch that takes longer is slow; so many of them, which are small, make room for others.
+_FETCH_MS = 200.0
+_SLOW_FETCHES_MAX = 1024
 
 
 class HeldRequests:
@@ -61,12 +65,14 @@ class HeldRequests:
         """A request is sent to be prepared, and too late after `by_ms`."""
         held.phase, held.prepare_by_ms = Phase.PREPARING, by_ms
         held.lane.preparing += 1
+        held.lane.fetching += held.is_at_url
         self.preparing_bytes += len(held.entry.inputs)
 
     def end_preparing(self, held: HeldRequest) -> None:
         """A request is prepared, or will never be."""
         held.phase = Phase.PREPARED
         held.lane.preparing -= 1
+        held.lane.fetching -= held.is_at_url
         self.preparing_bytes -= len(held.entry.inputs)
 
     def note_prepared(self, item: PreparedItem) -> HeldRequest | None:
@@ -81,6 +87,20 @@ class HeldRequests:
         lane.weigh(held)
         lane.preprocess_ms += _SMOOTH * (held.preprocess_ms - lane.preprocess_ms)
         return held
+
+    def slowly_fetched_rows(self, lane: Lane, now_ms: float) -> int:
+        """Rows of a lane that count for nothing, or who names slow servers would fill its room."""
+        if not lane.fetching:
+            return 0
+        slow = (
+            held.weight
+            for held in self.held.values()
+            if held.is_at_url
+            and held.lane is lane
+            and held.phase is Phase.PREPARING
+            and held.taken_ms < now_ms - _FETCH_MS
+        )
+        return sum(islice(slow, _SLOW_FETCHES_MAX))
 
     def forget(self, held: HeldRequest) -> None:
         """Hold a request no more, wherever it stands."""

@@ -125,6 +125,7 @@ class Lane:
     waiting: deque[HeldRequest] = field(default_factory=deque)
     rows: list[WaitingRow] = field(default_factory=list)
     preparing: int = 0
+    fetching: int = 0  # of those that are being prepared: inputs at URLs
     held_rows: int = 0
     virtual_ms: float = 0.0
     run_ms: float = 0.0  # of the last batch

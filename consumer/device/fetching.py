@@ -6,6 +6,7 @@ library, where that can be held to; everything else through fsspec.
 
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -29,7 +30,8 @@ from ...wire.references import require_allowed
 
 _CHUNK_BYTES = 256 * 1024
 _FETCH_MS_MAX = 5_000.0
-# Threads that were given up and still wait: for a name server, or in a backend's own client.
+# Threads of a tenant that were given up and still wait: for a name server, or in a backend's own
+# client.
 _LEFT_MAX = 32
 
 
@@ -42,24 +44,34 @@ class Fetcher:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._left = threading.BoundedSemaphore(_LEFT_MAX)
+        self._lock = threading.Lock()
+        self._threads: Counter[str] = Counter()  # of each tenant; guarded by _lock
 
-    def fetch(self, url: str, limits: Limits) -> bytes:
+    def fetch(self, url: str, limits: Limits, tenant: str) -> bytes:
         """Read what lies at a URL, up to `max_request_bytes`, for 5 s or half of `preprocess_ms`.
 
         Raises:
             CallerError: `forbidden_reference`, `payload_missing` or `too_large`.
         """
         require_allowed(url, limits.input_prefixes)
-        if not self._left.acquire(blocking=False):
-            raise _missing("too many servers of inputs_at do not respond")
         allowed_ms = min(_FETCH_MS_MAX, limits.preprocess_ms / 2)
         reader = _Reader(limits.max_request_bytes, self._clock, allowed_ms)
         read = _HttpRead(url, reader) if _is_http(url) else _FileRead(url, reader)
-        inputs = _Attempt(read, self._left.release).result(allowed_ms / 1000)
+        self._begin(tenant)
+        inputs = _Attempt(read, partial(self._end, tenant)).result(allowed_ms / 1000)
         if not inputs:
             raise _missing("there is nothing at inputs_at")
         return inputs
+
+    def _begin(self, tenant: str) -> None:
+        with self._lock:
+            if self._threads[tenant] >= _LEFT_MAX:
+                raise _missing("too many servers of inputs_at do not respond")
+            self._threads[tenant] += 1
+
+    def _end(self, tenant: str) -> None:
+        with self._lock:
+            self._threads -= Counter((tenant,))  # which forgets what is at zero
 
 
 class _Attempt:

@@ -1,6 +1,5 @@
 """What the device process asks of the operating system: whom to die with, what to run on."""
 
-import ctypes
 import fcntl
 import io
 import os
@@ -18,10 +17,6 @@ from ...wire.names import shown
 _OOM_SCORE_ADJ = 500
 _STDERR = 2
 _RECURSION_MIN = 1000
-# Of glibc's malloc.h, and the highest threshold that it takes.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_MMAP_THRESHOLD_BYTES = 32 * 1024 * 1024
-_KEPT_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,18 +138,6 @@ def keep_room() -> None:
     """Give our own code enough stack, even if a model changed the limit."""
     if sys.getrecursionlimit() < _RECURSION_MIN:
         sys.setrecursionlimit(_RECURSION_MIN)
-
-
-def keep_freed_memory() -> None:
-    """Let the allocator keep some of what is freed for what is allocated next.
-
-    A request of 1 MB is freed as a few large blocks, which glibc hands back at once; to have the
-    kernel map them again for the next request costs several times as much as to fill them.
-    """
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt") and hasattr(libc, "gnu_get_libc_version"):
-        libc.mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
-        libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def resident_bytes() -> int:

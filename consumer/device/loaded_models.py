@@ -155,6 +155,11 @@ class RequestBook:
             if len(self._requests) > REQUESTS_MAX:
                 raise ProtocolError(f"over {REQUESTS_MAX} requests wait in the device process")
 
+    def expects(self, request: int) -> bool:
+        """Whether a request is known: it may have been dropped."""
+        with self._lock:
+            return request in self._requests
+
     def add(self, request: PreparedRequest) -> bool:
         """Keep an expected request for later batches; False where it was dropped meanwhile."""
         with self._lock:

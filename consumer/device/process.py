@@ -4,7 +4,8 @@
 - The device thread while it is idle, else the main thread, receives messages and writes out what
   the socket could not take (`receive_turns.py`).
 - Two threads beside it preprocess ahead of the device, and postprocess behind it.
-- A few more fetch inputs that lie elsewhere, so that a slow place does not hold up the others.
+- A few more fetch inputs that lie elsewhere, so that a slow place does not hold up the others,
+  nor one tenant another.
 """
 
 import os
@@ -54,13 +55,13 @@ from .loading import Opener, collect_garbage, load_version, refusal
 from .preparing import prepare_all
 from .receive_turns import ReceiveTurns
 from .running import batch_of, keep_output, run_batch
-from .thread_pool import FairQueue, ThreadPool
+from .thread_pool import FairQueue, JobsMax, ThreadPool
 
 SIDE_THREADS = 2
 # Lanes whose batches all take less: nobody needs to receive meanwhile.
 QUICK_MS = 1.0
 FETCH_THREADS = 8
-FETCHES_OF_A_HOST_MAX = 4
+FETCHES_MAX = JobsMax(of_tenant=6, of_host=4)
 MEMORY_EVERY_MS = 1000
 MEMORY_STEP_BYTES = 1024 * 1024
 # Larger outputs are encoded beside the device thread, which has the next batch to start.
@@ -95,7 +96,7 @@ class DeviceProcess:
         self._book = RequestBook()
         self._turns = ReceiveTurns(self._receive, channel.wake)
         self._side = ThreadPool("side", SIDE_THREADS, crashed)
-        self._fetches = FairQueue(FETCHES_OF_A_HOST_MAX)
+        self._fetches = FairQueue(FETCHES_MAX)
         self._fetchers = ThreadPool("fetch", FETCH_THREADS, crashed, self._fetches)
         self._fetcher = Fetcher(clock)
         self._device_thread = guarded_thread(
@@ -181,9 +182,10 @@ class DeviceProcess:
     def _expect_fetched(self, message: Fetch) -> None:
         self._book.expect(message.lane, (item.request for item in message.items))
         for item in message.items:
-            fetch = Fetch(message.lane, [item])
+            fetch = message._replace(items=[item])
             host = host_of(item.inputs.decode(errors="replace"))
-            self._fetches.put(partial(self._unless_stopping, self._fetch, fetch), host)
+            job = partial(self._unless_stopping, self._fetch, fetch)
+            self._fetches.put(job, message.tenant, host)
 
     def _expect_run(self, message: PrepareRun) -> None:
         self._book.expect(message.lane, (item.request for item in message.items))
@@ -355,10 +357,13 @@ class DeviceProcess:
     def _fetch(self, message: Fetch) -> None:
         """Fetch and preprocess one request, on the same thread: it holds one body at a time."""
         (item,) = message.items
+        if not self._book.expects(item.request):
+            return
         loaded = self._loaded.get(message.lane)
         try:
             if loaded is not None:
-                inputs = self._fetcher.fetch(item.inputs.decode(), loaded.record.limits)
+                url = item.inputs.decode()
+                inputs = self._fetcher.fetch(url, loaded.record.limits, message.tenant)
                 item = item._replace(inputs=inputs)
         except BaseException as error:  # noqa: BLE001  one request is no reason to end the others
             failed = request_error(error, "fetch", self._faults)

@@ -14,6 +14,7 @@ import structlog
 from ...service.clock import SystemClock
 from ...service.lifecycle import die_with_parent
 from ...service.logs import LOG_FORMATS, LOG_LEVELS, DescriptorLog, configure_logs
+from ...service.memory import keep_freed_memory
 from ..link.frames import ChannelClosedError, FrameChannel
 from ..link.protocol import EXIT_MODEL_LEFT
 from .faults import ModelLeftError
@@ -22,7 +23,6 @@ from .host import (
     die_first_for_memory,
     end_group,
     end_with,
-    keep_freed_memory,
     keep_from_children,
     make_prints_safe,
     own_log_descriptor,

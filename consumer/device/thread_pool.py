@@ -3,65 +3,81 @@
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 
 Job = Callable[[], None]
 
 
-class FairQueue:
-    """Jobs under names, which take turns; at most `most` of one name are at work.
+@dataclass(frozen=True, slots=True)
+class JobsMax:
+    """How many jobs may be at work at once: of one tenant, and of those for one of its hosts."""
 
-    So slow jobs hold up only those of their own name. Safe to use from any thread.
+    of_tenant: int
+    of_host: int
+
+
+class FairQueue:
+    """Jobs of tenants for hosts. The tenant with the fewest at work is next.
+
+    So slow jobs hold up only those of their own tenant, and of these only those for their own host
+    while the tenant has room. A host that tenants share has no bound of its own: who is slow there
+    would hold up the others. Safe to use from any thread.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: JobsMax) -> None:
         self._most = most
         self._changed = threading.Condition()
-        self._waiting: dict[str, deque[Job]] = {}  # guarded by _changed, as are the others
-        self._at_work: Counter[str] = Counter()
+        # Guarded by _changed, as are the others.
+        self._waiting: dict[tuple[str, str], deque[Job]] = {}
+        self._of_tenant: Counter[str] = Counter()
+        self._of_host: Counter[tuple[str, str]] = Counter()
         self._ends = 0
 
-    def put(self, job: Job | None, name: str = "") -> None:
+    def put(self, job: Job | None, tenant: str = "", host: str = "") -> None:
         """Add a job; None = that one taker ends once there are no jobs."""
         with self._changed:
             if job is None:
                 self._ends += 1
             else:
-                self._waiting.setdefault(name, deque()).append(job)
+                self._waiting.setdefault((tenant, host), deque()).append(job)
             self._changed.notify_all()
 
     def get(self) -> Job | None:
         """The next job, or None to end; waits for either."""
         with self._changed:
             while True:
-                name = next((name for name in self._waiting if self._has_room(name)), None)
-                if name is not None:
+                names = [name for name in self._waiting if self._has_room(*name)]
+                if names:
+                    name = min(names, key=lambda name: self._of_tenant[name[0]])
                     return partial(self._do, self._pop(name), name)
                 if self._ends and not self._waiting:
                     self._ends -= 1
                     return None
                 self._changed.wait()
 
-    def _has_room(self, name: str) -> bool:
-        return self._at_work[name] < self._most
+    def _has_room(self, tenant: str, host: str) -> bool:
+        most = self._most
+        is_free = self._of_host[tenant, host] < most.of_host
+        return is_free and self._of_tenant[tenant] < most.of_tenant
 
-    def _pop(self, name: str) -> Job:
-        self._at_work[name] += 1
+    def _pop(self, name: tuple[str, str]) -> Job:
+        self._of_tenant[name[0]] += 1
+        self._of_host[name] += 1
         jobs = self._waiting.pop(name)
         job = jobs.popleft()
         if jobs:
             self._waiting[name] = jobs  # behind the other names
         return job
 
-    def _do(self, job: Job, name: str) -> None:
+    def _do(self, job: Job, name: tuple[str, str]) -> None:
         try:
             job()
         finally:
             with self._changed:
-                self._at_work[name] -= 1
-                if not self._at_work[name]:
-                    del self._at_work[name]
+                self._of_tenant -= Counter((name[0],))  # which forgets what is at zero
+                self._of_host -= Counter((name,))
                 self._changed.notify_all()
 
 

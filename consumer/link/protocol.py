@@ -14,7 +14,7 @@ import msgpack
 
 from ...wire.errors import ProtocolError
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 FRAME_BYTES_MAX = 512 * 1024 * 1024
 # Exit status of a device process that ended because a model's code asked for it.
 EXIT_MODEL_LEFT = 71
@@ -104,9 +104,10 @@ class Prepare(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """As `Prepare`, but the `inputs` of each item are the URL where the caller's bytes lie."""
+    """As `Prepare`, of one tenant; the `inputs` of each item are the URL of the caller's bytes."""
 
     lane: int
+    tenant: str
     items: list[Item]
 
 

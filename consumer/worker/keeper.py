@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from os import getpid
 
+from ...broker.advice import advise
 from ...broker.interface import COMMAND_TIMEOUT_S
 from ...broker.rights import WORKER, require_rights
 from ...service.lifecycle import StopSignal
@@ -137,6 +138,8 @@ class WorkerKeeper:
         self._worker.use_records(deployments)
         self._intakes.match(deployments)  # before the worker leaves a model
         self._announce(deployments)
+        if not self._has_looked:
+            advise(self._executor, self._context.events, self._context.settings)
         self._has_looked = True
 
     def _announce_changes(self) -> None:

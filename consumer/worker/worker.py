@@ -25,7 +25,8 @@ from .heartbeat import Heartbeat
 from .shared_state import SharedState
 from .unit_key import OVERFLOW, UnitKey
 
-_ROOM_WAIT_S = 1.0
+# A slow fetch makes room by the passage of time only.
+_ROOM_WAIT_S = 0.2
 _DRAIN_LOOK_S = 0.2
 
 
@@ -191,7 +192,7 @@ class Worker(SharedState):
         self.wants_records.set()
 
     def offer(self, model: str, *, wait: bool) -> Offer:
-        """Lanes of a model that may take, if need be waited for up to a second."""
+        """Lanes of a model that may take, if need be waited for a little."""
         with self.lock:
             offer = self._find_room(model)
             if wait and not offer.lanes and self.taking:
@@ -204,7 +205,7 @@ class Worker(SharedState):
         if record is None or not self.heartbeat.has_joined(model):
             return _NOTHING
         lanes = [
-            OfferedLane(unit, lane, unit.core.room(lane))
+            OfferedLane(unit, lane, unit.core.room(lane, self.now_ms()))
             for unit in self.units
             for lane in unit.core.lanes.values()
             if lane.ready and lane.model == model
@@ -218,7 +219,7 @@ class Worker(SharedState):
             unit = self.unit_of(lane)
             if unit is None or self._record_to_take_by(lane.model) is None:
                 return None
-            room = unit.core.room_for_lost(lane)
+            room = unit.core.room_for_lost(lane, self.now_ms())
         return OfferedLane(unit, lane, room) if room > 0 else None
 
     def _record_to_take_by(self, model: str) -> Deployment | None:

@@ -109,6 +109,7 @@ class TorchEncoder(Model):
         """
         for characters in self._starts:
             start = _start_of(text, characters)
+            start.encode()  # lone surrogates, which a `str` can hold, are not Unicode text
             # Of the library's calls only those for many texts let other threads run meanwhile.
             (encoding,) = self._tokenizer.encode_batch_fast([start], add_special_tokens=False)
             if len(start) == len(text):
@@ -142,7 +143,6 @@ def _text_of(row: Row) -> str:
         text = text.decode()
     if not isinstance(text, str) or not text:
         raise ValueError("the text of a row must not be empty")
-    text.encode()  # lone surrogates, which JSON can spell, are not Unicode text
     return text
 
 

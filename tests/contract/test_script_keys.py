@@ -74,7 +74,11 @@ LAPSED = [name for name in LATE if name != MENDS_THE_REST]
 
 
 @pytest.mark.parametrize(
-    ("name", "lapsed"), [*((name, False) for name in LATE), *((name, True) for name in LAPSED)]
+    ("name", "lapsed"),
+    [
+        *(pytest.param(name, False, id=f"{name}-at_once") for name in LATE),
+        *(pytest.param(name, True, id=f"{name}-lapsed") for name in LAPSED),
+    ],
 )
 def test_a_script_that_comes_after_its_model_is_gone_makes_nothing_that_stays(wire, name, lapsed):
     command = SCENES[name].prepare(wire)

@@ -40,10 +40,12 @@ _RIGHTS_HEAD = """\
 
 Generated from the lists in `broker/rights.py` by `make docs`; do not edit. `bf` is the namespace of
 the fleet. At startup, each program checks whether its Redis user has all rights (permissions) of
-its role. If not, it names the missing ones and exits with code 1. `batchfleet up` and commands that
-change the fleet need the rights of the operator. Pass each block below to `ACL SETUSER` as one
-line. A new Redis user has no access to channels unless you grant it. `docs/protocol.md` §3 has the
-rights of a tenant.
+its role. If not, it names the missing ones and exits with code 1. If its user has the rights of an
+administrator (`ACL SETUSER`, `CONFIG SET`, `FLUSHALL`), it logs `server.advice` and continues,
+unless the server is on a socket. With `+config|get`, which is optional, it also checks the server's
+settings (`docs/operating.md`). `batchfleet up` and commands that change the fleet need the rights
+of the operator. Pass each block below to `ACL SETUSER` as one line. A new Redis user has no access
+to channels unless you grant it. `docs/protocol.md` §3 has the rights of a tenant.
 
 One user may have several roles. You can add `+client|setname`; connections then have names in
 `CLIENT LIST`. A URL with a database number (`/1`) needs `+select`.

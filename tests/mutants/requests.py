@@ -33,7 +33,9 @@ FINISH = [
         "      redis.call('XDEL', KEYS[4 + s], ARGV[a + 1])\n"
         "    end\n"
         "    outcomes[i] = answer(i, a, KEYS[k], KEYS[k + 1])\n",
-        tests=on_server(INTERLEAVINGS, "test_a_finish_that_fails_has_ended_no_entry"),
+        tests=on_server(
+            "test_broker_dead", "test_a_letter_that_cannot_be_written_keeps_entry_and_request"
+        ),
     ),
     Mutant(
         name="no TTL on the reply",

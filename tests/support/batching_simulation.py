@@ -170,7 +170,7 @@ class Simulation:
 
     def _take(self, worker):
         core, lane = worker.core, worker.lane
-        while any(self.queues.values()) and (room := core.room(lane)) > 0:
+        while any(self.queues.values()) and (room := core.room(lane, self.now_ms)) > 0:
             asked, newest, taken = worker.order.streams(self.now_ms), {}, []
             for stream in asked:
                 queue = self.queues.get(stream, [])

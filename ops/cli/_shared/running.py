@@ -7,6 +7,7 @@ from typing import Protocol
 import click
 
 from ....service.lifecycle import StopSignal
+from ....service.memory import keep_freed_memory
 from .output import print_json, say
 
 
@@ -19,6 +20,7 @@ class FleetProgram(Protocol):
 
 def run_program(program: FleetProgram, label: str, *, as_json: bool) -> None:
     """Run a program until a signal stops it, and exit with its code."""
+    keep_freed_memory()
     stop = StopSignal()
     stop.install()
 

@@ -22,7 +22,8 @@ COSTLY, ENCODING, FAILING = "costly", "encoding", "failing"
 NOTHING = "nothing"
 _BODY_BYTES = 4 * 1024 * 1024
 _MAPS = b"\xdd" + struct.pack(">I", _BODY_BYTES - 5) + b"\x80" * (_BODY_BYTES - 5)
-_WORDS = "a" * (_BODY_BYTES - 1000)
+# Made once: what it costs the caller is not what it costs the fleet.
+_WORD = b'{"text": ["' + b"a" * (_BODY_BYTES - 1000) + b'"]}'
 _TRICKLE_S = 30.0
 
 
@@ -43,7 +44,12 @@ def _many_maps(fleet, _root):
 
 
 def _long_text(fleet, _root):
-    _ask(fleet, ENCODING, "too_long", text=_WORDS, truncate="refuse")
+    _ask(fleet, ENCODING, "too_long", inputs=_WORD, truncate="refuse")
+
+
+def _same_echoed(fleet, _root):
+    reply = fleet.ask(COSTLY, None, inputs=_WORD)
+    assert reply.error is None, reply.error
 
 
 def _trickling(fleet, root):
@@ -64,6 +70,7 @@ KINDS = {
     "X3: entries of 300 MB": _large_entry,
     "X4: 4 MB of empty maps": _many_maps,
     "X5: a word of 4 MB": _long_text,
+    "X5: the same, echoed": _same_echoed,
     "X6: eight that trickle": _trickling,
     "X7: a hundred that fail": _failing,
 }

@@ -7,7 +7,7 @@ from resource import RLIMIT_AS, prlimit
 import pytest
 import redis
 from support.fleet import draft_of, running_fleet, until
-from support.server import private_server
+from support.server import KINDS, private_server
 
 from batchfleet.broker.commands import as_is, plain
 from batchfleet.broker.listing import heads
@@ -107,3 +107,18 @@ def test_a_server_of_ours_takes_no_value_over_the_limit(redis_server, namespace)
         pytest.raises(redis.RedisError),
     ):
         client.xadd(f"{namespace}:x", {"inputs": bytes(70 * MB)})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bound_on_the_memory_of_clients_keeps_an_entry_of_many_values_out(kind):
+    """X3, T7: the recommended setting works as documented; smaller here, as is the entry."""
+    with (
+        private_server(kind) as server,
+        redis.Redis.from_url(server.socket_url, socket_timeout=30, retry=None) as client,
+    ):
+        client.config_set("maxmemory-clients", 32 * MB)
+        client.config_set("client-query-buffer-limit", 10 * MB)  # of no use, since each is smaller
+        with pytest.raises(redis.ConnectionError):
+            client.xadd("x", {f"f{at}": bytes(5 * MB) for at in range(10)})
+        assert not client.exists("x")
+        assert client.xadd("x", {f"f{at}": bytes(5 * MB) for at in range(3)})

@@ -6,6 +6,8 @@ The rights are read out of the documents, so that these cannot say something els
 import asyncio
 import json
 import shlex
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import redis
@@ -15,6 +17,7 @@ from support.ports import free_port
 from support.rights import rights_in
 from support.server import KINDS, program_or_skip, url_as
 
+from batchfleet.broker.advice import advise
 from batchfleet.broker.blocking import BlockingExecutor
 from batchfleet.broker.embedded import EmbeddedServer, ServerOptions
 from batchfleet.broker.errors import DeniedError
@@ -22,6 +25,7 @@ from batchfleet.broker.rights import OPERATOR, ROUTER, WORKER, missing_rights, r
 from batchfleet.ops.cli import main
 from batchfleet.producer.async_client import AsyncClient
 from batchfleet.producer.client import Client
+from batchfleet.service.settings import Settings
 from batchfleet.wire.errors import ErrorKind, RequestError
 from batchfleet.wire.states import State
 
@@ -48,6 +52,10 @@ class Guarded:
     @property
     def url(self):
         return self._server.url
+
+    @property
+    def socket_url(self):
+        return self._server.socket_url
 
     def let(self, name, rules):
         self.admin.execute_command("ACL", "SETUSER", name, "reset", "on", f">{PASSWORD}", *rules)
@@ -256,6 +264,64 @@ def test_keys_and_channels_that_a_program_lacks_are_named(guarded):
         with BlockingExecutor(guarded.url_of("lacking"), "t") as executor:
             missing = executor.run(missing_rights(WORKER, "bf"))
         assert any(one.startswith(expected) for one in missing)
+
+
+def advice_to(url):
+    said = []
+    events = SimpleNamespace(emit=lambda name, reason: said.append((name, reason)))
+    with BlockingExecutor(url, "t") as executor:
+        advise(executor, events, replace(Settings(), redis_url=url, namespace="bf"))
+    assert {name for name, _ in said} <= {"server.advice"}
+    return [reason for _, reason in said]
+
+
+@pytest.mark.parametrize("role", ["router", "worker", "operator"])
+def test_who_has_the_documented_rights_gets_no_advice(guarded, role):
+    """T16: nor is a command sent that would be refused."""
+    guarded.admin.config_get("save")
+    before = guarded.admin.info("commandstats")["cmdstat_config|get"]
+    assert advice_to(guarded.url_of(role)) == []
+    assert guarded.admin.info("commandstats")["cmdstat_config|get"] == before
+
+
+def test_a_user_who_may_administer_the_server_is_told_to_have_less(guarded):
+    """T16: the user `default` is the most frequent one; on a socket it is one user's own server."""
+    rights, clients = advice_to(guarded.url)
+    assert "may run ACL SETUSER, CONFIG SET, FLUSHALL" in rights
+    assert "docs/rights.md" in rights
+    assert clients.startswith("maxmemory-clients is 0")
+    assert advice_to(guarded.socket_url) == []
+
+
+def test_settings_that_are_wrong_are_named_to_who_may_read_them(guarded):
+    """T7, T16."""
+    guarded.let("reader", [*rights_in("rights.md")[0], "+config|get"])
+    values = {"maxmemory-policy": "allkeys-lru", "proto-max-bulk-len": "1mb"}
+    before = {name: guarded.admin.config_get(name)[name] for name in values}
+    for name, value in values.items():
+        guarded.admin.config_set(name, value)
+    try:
+        policy, bulk, _ = advice_to(guarded.url_of("reader"))
+        (policy_alone,) = advice_to(guarded.url_of("router"))
+    finally:
+        for name, value in before.items():
+            guarded.admin.config_set(name, value)
+    assert "set `maxmemory-policy noeviction`" in policy
+    assert policy_alone == policy
+    assert "set `proto-max-bulk-len 65mb`" in bulk
+
+
+@pytest.mark.parametrize("kind", ["router", "consumer"])
+def test_a_program_gives_its_advice_at_its_start(guarded, fleet, kind):
+    """T16."""
+    program = Fleet.start(fleet, kind, redis_url=guarded.url, namespace="advised")
+    program.wait_until_ready()
+    program.process.terminate()
+    program.wait()
+    fleet.programs.remove(program)
+    (rights, _) = program.events("server.advice")
+    assert "FLUSHALL" in rights["reason"]
+    assert [one.events("server.advice") for one in fleet.programs] == [[], []]
 
 
 @pytest.mark.parametrize("kind", ["router", "consumer"])

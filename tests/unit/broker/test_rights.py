@@ -4,7 +4,7 @@ import pytest
 from support.rights import ROOT, commands_of
 
 from batchfleet.broker import rights
-from batchfleet.broker.rights import OPERATOR, ROUTER, WORKER
+from batchfleet.broker.rights import ADMINISTRATOR, OPERATOR, ROUTER, SETTINGS_READER, WORKER
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,8 @@ def test_a_role_has_the_commands_that_its_program_sends_and_no_others(role, fold
 
 
 def test_arguments_are_listed_for_commands_of_a_role_only():
-    needed = {*ROUTER.commands, *WORKER.commands, *OPERATOR.commands}
+    roles = (ROUTER, WORKER, OPERATOR, ADMINISTRATOR, SETTINGS_READER)
+    needed = {name for role in roles for name in role.commands}
     assert rights._ARGUMENTS.keys() <= needed
 
 

@@ -82,12 +82,32 @@ def test_a_value_that_only_the_library_can_judge_is_one_sentence_without_the_pas
         f"s3://bucket/x?secret_access_key={SECRET}",
         f"https://h/x?X-Amz-Signature={SECRET}",
         f"https://h/x?api_token={SECRET}#y",
+        f"redis://h/0?%70assword={SECRET}",
+        f"redis://h/0?db=1&p%61ssword={SECRET}",
+        f"redis://h/0?password=it's{SECRET}",
+        f"redis://u:{'x' * 1500}{SECRET}@h/0",
+        f"abfs://c@account/x?sas={SECRET}",
+        f"https://h/x?pwd={SECRET}",
     ],
 )
 def test_no_password_is_shown(url):
     """X9: in the settings, in errors, and of what is no URL."""
     assert SECRET not in masked_url(url)
     assert "***" in masked_url(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://h/0?%70assword={}", "redis://h/0?password=it's{}", "https://h/x?pwd={}",
+        "redis://u:" + 1500 * "x" + "{}@h/0", "s3://bucket/x?secret_access_key={}",
+    ],
+)  # fmt: skip
+def test_nor_is_it_between_quotation_marks(url):
+    """X9: as `repr` writes it, and as messages do."""
+    text = url.format(SECRET)
+    assert SECRET not in masked_text(f"'{text}' cannot be read; (\"{text}\", 1)")
+    assert masked_text(f"'{text}', 1").endswith("', 1")
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,16 @@ def test_what_is_no_file_with_a_secret_is_one_sentence(file, spoil):
     assert len(faults_of({"BATCHFLEET_REDIS_URL_FILE": str(file)}).splitlines()) == 2
 
 
+@pytest.mark.parametrize("value", ["hunter2", "hunter2@host", "redis:hunter2", ":hunter2"])
+def test_a_password_alone_is_not_shown_in_the_complaint(file, value):
+    """X9: it is easily taken for what the file should hold."""
+    file.write_text(value)
+    in_file = faults_of({"BATCHFLEET_REDIS_URL_FILE": str(file)})
+    in_variable = faults_of({"BATCHFLEET_REDIS_URL": value})
+    assert "redis_url must start with redis://" in in_file
+    assert "redis_url must start with redis://" in in_variable
+
+
 def test_value_and_file_are_one_or_the_other(file, tmp_path):
     """X9: in one place; a variable beats a file of settings, as ever."""
     environ = {"BATCHFLEET_REDIS_URL_FILE": str(file), "BATCHFLEET_REDIS_URL": "redis://x"}

@@ -1,3 +1,5 @@
+import json
+
 import msgpack
 import numpy as np
 import pytest
@@ -53,6 +55,34 @@ def test_hostile_bodies_take_little_time(content_type, raw):
         except RequestError as error:
             assert len(error.message) < 200  # noqa: PT017 - a number with a long fraction is none
     assert taken.seconds < 3
+
+
+REPEATED = [
+    b'{"a": 1, "a": 1}',
+    b'{"a" :1, "\\u0061"\n: 1}',
+    b'[{"b": {"a": 1, "a": 2}}]',
+    b'{"a": {"b": 1}, "a": 1, "c": "\\":"}',
+]
+BEYOND = [b"18446744073709551616", b"-9223372036854775809", b'[0.5, {"a": [36893488147419103232]}]']
+
+
+@pytest.mark.parametrize("raw", [*REPEATED, *BEYOND])
+def test_json_that_others_would_read_differently_is_refused(raw):
+    with pytest.raises(RequestError, match=r"repeats a key|beyond 64 bits"):
+        decode_body(raw, JSON)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"text": ['he said: "a": 1', '":":', ":", ""], "a:": {"": [{}, []]}},
+        [0.5, 1e300, -1e300, 2.0**64, -(2.0**63), 2**64 - 1, -(2**63), 0, True, None],
+        {"a": {"a": {"a": [{"a": 1}, {"a": 1}]}}},
+    ],
+)
+def test_json_that_looks_like_it_is_decoded(value):
+    for raw in (encode_body(value, JSON), json.dumps(value, indent=1).encode()):
+        assert decode_body(raw, JSON) == value
 
 
 def test_an_error_never_quotes_the_body():

@@ -93,3 +93,35 @@ def test_parts_that_are_absent_are_not_written():
     assert list(json.loads(raw)) == [
         "id", "tenant", "status", "model", "version", "usage", "receipt", "outputs",
     ]  # fmt: skip
+
+
+WHOLE = {
+    "id": "a1", "tenant": "t", "status": "error", "model": "m", "version": "1",
+    "usage": {"rows": 1}, "receipt": {"attempt": 1, "queue_ms": 1.5, "session": None},
+    "warnings": ["w"], "error": {"code": 300, "message": "x", "rows": [0], "retry_after_ms": 5},
+}  # fmt: skip
+ODD = (None, True, "x", b"x", [[]], {"a": 1}, [None])
+# What is right for these.
+RIGHT = {
+    ("id",): str, ("tenant",): str, ("status",): str, ("model",): str, ("version",): str,
+    ("meta",): str, ("trace_id",): str, ("outputs_at",): str, ("usage",): dict, ("receipt",): dict,
+    ("warnings",): (), ("error",): (), ("usage", "tokens"): (), ("receipt", "queue_ms"): (),
+    ("receipt", "attempt"): (), ("receipt", "batch"): str, ("error", "code"): (),
+    ("error", "message"): str, ("error", "rows"): (), ("error", "retry_after_ms"): (),
+}  # fmt: skip
+MAY_BE_NIL = {("meta",), ("trace_id",), ("outputs_at",), ("error",), ("error", "retry_after_ms")}
+
+
+@pytest.mark.parametrize("path", RIGHT, ids="/".join)
+def test_what_is_read_of_a_reply_has_the_type_that_the_contract_says(path):
+    """X8, X13: a tenant may write its own replies, and an operator reads them."""
+    for odd in ODD:
+        wire = {**WHOLE, path[0]: odd}
+        if len(path) == 2:
+            wire[path[0]] = {**WHOLE[path[0]], path[1]: odd}
+        is_right = isinstance(odd, RIGHT[path]) or (odd is None and path in MAY_BE_NIL)
+        if is_right:
+            decode_reply(msgpack.packb(wire))
+        else:
+            with pytest.raises(ValueError, match=r"repl|error"):
+                decode_reply(msgpack.packb(wire))

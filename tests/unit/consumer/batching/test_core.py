@@ -31,6 +31,26 @@ def test_an_idle_device_gets_cheap_requests_in_one_message():
     assert (first.batch_rows, first.padded_tokens, first.device_ms) == (2, 3, 1.0)
 
 
+LARGE = b" " * 65_537
+
+
+def test_nobody_waits_for_a_large_request_to_be_prepared():
+    """X5: neither other lanes nor small requests of its own."""
+    bench = Bench()
+    other = bench.core.open_lane("other", VersionRecord(version="1"))
+    bench.core.receive(Ready(other.number, [], "l" * 16, 0, 1.0), 0)
+    bench.take(entry("large", inputs=LARGE))
+    (prepare,) = bench.plan()
+    assert isinstance(prepare, Prepare)
+    bench.core.take(other, [TakenEntry(PLACE, entry("small"))], 1.0, 0.0)
+    (run,) = bench.plan(1.0)
+    assert isinstance(run, PrepareRun)
+    bench.take(entry("larger", inputs=LARGE), entry("small too"))
+    small, large = bench.plan(2.0)
+    assert [[item.request for item in message.items] for message in (small, large)] == [[4], [3]]
+    assert {type(small), type(large)} == {Prepare}
+
+
 def test_lengths_are_learnt_first_where_several_wait():
     bench = Bench(bytes_per_token=4.0)
     bench.take(entry("a"), entry("b"))
@@ -62,9 +82,9 @@ def test_rows_of_one_request_run_in_several_batches_and_end_once():
 
 def test_room_is_two_batches_and_a_large_request_counts_for_half_a_batch():
     bench = Bench(max_batch_size=8)
-    assert bench.core.room(bench.lane) == 16
+    assert bench.core.room(bench.lane, 0.0) == 16
     bench.take(entry("a"), entry("big", rows=300))
-    assert bench.core.room(bench.lane) == 16 - 1 - 4
+    assert bench.core.room(bench.lane, 0.0) == 16 - 1 - 4
 
 
 def test_what_the_server_would_not_take_counts_against_the_room_of_its_lane_alone():
@@ -74,21 +94,21 @@ def test_what_the_server_would_not_take_counts_against_the_room_of_its_lane_alon
     bench.take(entry("three", rows=3), entry("big", rows=300), entry("settled"))
     requests = bench.core.requests
     requests.give_up(list(requests.held.values()), ErrorKind.CANCELLED, "it is over")
-    assert bench.core.room(bench.lane) == 16, "the server was not asked yet"
+    assert bench.core.room(bench.lane, 0.0) == 16, "the server was not asked yet"
     ended = list(requests.unsettled.values())
     requests.end_settling(ended, ended[:2])
-    assert (bench.core.room(bench.lane), bench.core.room(other)) == (16 - 3 - 4, 16)
+    assert (bench.core.room(bench.lane, 0.0), bench.core.room(other, 0.0)) == (16 - 3 - 4, 16)
     requests.end_settling(ended[:2], [])
-    assert bench.core.room(bench.lane) == 16
+    assert bench.core.room(bench.lane, 0.0) == 16
 
 
 def test_no_room_before_the_lane_is_ready_or_without_a_device():
     bench = Bench()
     bench.lane.ready = False
-    assert bench.core.room(bench.lane) == 0
+    assert bench.core.room(bench.lane, 0.0) == 0
     bench.lane.ready = True
     bench.core.device_up = False
-    assert bench.core.room(bench.lane) == 0
+    assert bench.core.room(bench.lane, 0.0) == 0
 
 
 def test_requests_with_other_parameters_do_not_share_a_batch():
@@ -107,7 +127,7 @@ def test_one_of_high_priority_overtakes_what_is_held_and_cannot_share_a_batch():
     bench.plan()
     bench.prepared(*((number, [1]) for number in range(1, 6)))
     first = bench.plan(1.0)[0]
-    assert bench.core.room(bench.lane) > 0
+    assert bench.core.room(bench.lane, 0.0) > 0
     bench.take(entry("urgent"), now_ms=1.0, place=Placement(level=0, bucket=0))
     bench.plan(1.0)
     bench.prepared((6, [1]))

@@ -39,6 +39,14 @@ def test_among_others_each_row_lets_all_of_them_go_first(lane):
     assert ranks == pytest.approx([100, 105, 110, 115])
 
 
+def test_what_is_fetched_is_sent_by_tenant(lane):
+    held = [held_in(lane, number, inputs_at=URL) for number in range(1, 5)]
+    held[1].entry = held[1].entry._replace(tenant="other")
+    fetches = prepare_messages(lane, held)
+    sent = [(fetch.tenant, [item.request for item in fetch.items]) for fetch in fetches]
+    assert sent == [("t", [1, 3, 4]), ("other", [2])]
+
+
 def test_what_lies_at_a_url_is_fetched_and_the_rest_is_not(lane):
     here, there = held_in(lane, 1), held_in(lane, 2, inputs_at=URL)
     blob = held_in(lane, 3, inputs_at="blob")

@@ -1,9 +1,8 @@
 """X5: each request in preprocessing has a clock of its own, whatever else makes progress."""
 
 import pytest
-from support.core_bench import PLACE, POISON, Bench, entry, prepared_item
+from support.core_bench import POISON, Bench, entry, prepared_item
 
-from batchfleet.consumer.batching.state import TakenEntry
 from batchfleet.consumer.link.protocol import PreparedRows, Ready
 from batchfleet.wire.deployment import Limits, VersionRecord
 
@@ -13,6 +12,10 @@ LIMIT_MS = 1000
 @pytest.fixture
 def bench():
     return Bench(bytes_per_token=4.0, preprocess_ms=LIMIT_MS, predict_ms=60_000)
+
+
+def at_url(name, **fields):
+    return entry(name, **fields)._replace(inputs=b"", inputs_at="https://data.example/x")
 
 
 def progress(bench, number, now_ms):
@@ -67,11 +70,35 @@ def test_what_waited_behind_a_load_has_its_time_from_then_on(bench):
 
 def test_what_is_fetched_first_has_time_for_both(bench):
     """X5, X6."""
-    there = entry("a")._replace(inputs=b"", inputs_at="https://data.example/x")
-    bench.core.take(bench.lane, [TakenEntry(PLACE, there)], 0.0, 0.0)
+    bench.take(at_url("a"))
     bench.plan(0.0)
     (held,) = bench.core.requests.held.values()
     assert held.prepare_by_ms == 2 * LIMIT_MS
+
+
+def test_who_is_fetched_gives_the_others_no_time(bench):
+    """X5, X6: they wait for the fetches of nobody."""
+    bench.take(*(at_url(f"a{at}") for at in range(20)))
+    bench.plan(0.0)
+    bench.take(entry("slow"))
+    bench.plan(0.0)
+    progress(bench, 1, LIMIT_MS)
+    assert bench.core.overrun(LIMIT_MS + 1.0) == ("preprocess", bench.lane)
+
+
+def test_slow_fetches_leave_their_room_to_others():
+    """X6: up to a bound, once they are slow; what is fetched quickly counts as anything does."""
+    bench = Bench(max_batch_size=8)
+    bench.take(*(at_url(f"a{at}", rows=8) for at in range(4)))
+    room = [bench.core.room(bench.lane, now_ms) for now_ms in (0.0, 1000.0)]
+    assert room == [0, 0], "they are not being fetched yet"
+    bench.plan(0.0)
+    assert [bench.core.room(bench.lane, now_ms) for now_ms in (100.0, 1000.0)] == [0, 16]
+    bench.take(*(at_url(f"b{at}") for at in range(1100)), now_ms=1000.0)
+    bench.plan(1000.0)
+    assert bench.core.room(bench.lane, 2000.0) == 0
+    bench.prepared((1, [5]))
+    assert bench.lane.fetching == 1103
 
 
 def test_what_is_lost_with_the_process_gets_a_new_clock(bench):

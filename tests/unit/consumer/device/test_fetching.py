@@ -68,7 +68,7 @@ def limits(*prefixes, **values):
 
 
 def fetch(url, of):
-    return Fetcher(SystemClock()).fetch(url, of)
+    return Fetcher(SystemClock()).fetch(url, of, "default")
 
 
 def failure(url, of):
@@ -123,15 +123,15 @@ def test_a_server_that_says_nothing_is_given_up():
 
 
 def test_a_name_server_that_does_not_answer_is_given_up(monkeypatch):
-    """X6: nothing ends a look-up; it is left behind, and the number of those is bounded."""
+    """X6: nothing ends a look-up; it is left behind, and the number of a tenant's is bounded."""
     over = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: over.wait(20) and [])
     fetcher = Fetcher(SystemClock())
     of = limits("http://slow.example/", preprocess_ms=20)
 
-    def failed():
+    def failed(tenant="a"):
         with pytest.raises(RequestError) as caught:
-            fetcher.fetch("http://slow.example/x", of)
+            fetcher.fetch("http://slow.example/x", of, tenant)
         return caught.value.message
 
     threads = threading.active_count()
@@ -139,6 +139,7 @@ def test_a_name_server_that_does_not_answer_is_given_up(monkeypatch):
     assert {*said[:32]} == {"reading inputs_at took too long"}
     assert {*said[32:]} == {"too many servers of inputs_at do not respond"}
     assert threading.active_count() - threads <= 32
+    assert failed("b") == "reading inputs_at took too long"
     over.set()
     until(lambda: threading.active_count() <= threads, "they end")
     assert "cannot be read" in failed()
