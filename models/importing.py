@@ -11,9 +11,10 @@ from pathlib import Path
 
 import orjson
 
-from ..wire.deployment import Limits, Signature, TensorSpec
+from ..wire.deployment import Limits
 from ..wire.errors import StoreError
 from ..wire.names import shown
+from ..wire.signature import Signature, TensorSpec
 from .files import FileEntry, Progress, describe_file, silent
 from .manifest import Golden, Manifest
 from .store import Store

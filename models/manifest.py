@@ -15,8 +15,6 @@ import orjson
 from ..wire.codec import plain_json, strict_shallow_json
 from ..wire.deployment import (
     Limits,
-    Signature,
-    TensorSpec,
     VersionRecord,
     check_limit,
     limits_from_wire,
@@ -25,6 +23,7 @@ from ..wire.errors import SettingsError, StoreError
 from ..wire.names import RULE, is_name, shown
 from ..wire.numbers import Range, shown_value
 from ..wire.reading import BYTES_PER_TOKEN
+from ..wire.signature import Signature, TensorSpec
 from ..wire.tensors import BYTES, DATATYPES
 from .code import RUNTIME, ModelCode, read_code
 from .environment_rule import check_environment_name

@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 
 import structlog
 
-from ..wire.deployment import Limits, Signature
+from ..wire.deployment import Limits
+from ..wire.signature import Signature
 
 
 class Row(dict[str, Any]):

@@ -24,11 +24,12 @@ from ..service.logs import configure_logs_if_unset
 from ..service.settings import Settings
 from ..wire.announcements import READY, REFUSED, WorkerAnnouncement
 from ..wire.codec import plain_json
-from ..wire.deployment import Signature, VersionRecord, limits_from_wire
+from ..wire.deployment import VersionRecord, limits_from_wire
 from ..wire.errors import BatchfleetError, SettingsError
 from ..wire.keys import DEFAULT_NAMESPACE, DEFAULT_TENANT, ModelKeys
 from ..wire.names import require_name
 from ..wire.reading import ratio
+from ..wire.signature import Signature
 from .device_thread import DeviceThread
 from .twin.executors import MemoryBroker
 from .twin.server import MemoryServer

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .codec import MSGPACK
-from .deployment import Signature, TensorSpec
 from .errors import ErrorKind, RequestError
 from .limits import ELEMENTS_MAX, TENSORS_MAX
 from .names import is_name, shown
+from .signature import Signature, TensorSpec
 
 Array = npt.NDArray[Any]
 Column = Array | list[str] | list[bytes]

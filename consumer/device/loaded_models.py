@@ -8,8 +8,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ...models.model import Model
-from ...wire.deployment import TensorSpec, VersionRecord
+from ...wire.deployment import VersionRecord
 from ...wire.errors import ProtocolError, RequestError
+from ...wire.signature import TensorSpec
 from ...wire.tensors import DATATYPES
 from ..link.protocol import Failure, PreparedItem, RowHandle
 from .faults import FaultLog, failure_of

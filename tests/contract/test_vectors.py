@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from batchfleet.wire.codec import decode_body, is_whole_reply
-from batchfleet.wire.deployment import Signature
 from batchfleet.wire.errors import RequestError
 from batchfleet.wire.reply import decode_reply
 from batchfleet.wire.request import find_id, parse_request
+from batchfleet.wire.signature import Signature
 from batchfleet.wire.tensors import (
     DATATYPES,
     check_columns,

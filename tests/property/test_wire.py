@@ -17,14 +17,7 @@ from support.wire_values import (
 
 from batchfleet.wire import limits
 from batchfleet.wire.codec import JSON, encode_body, is_whole_reply
-from batchfleet.wire.deployment import (
-    LIMIT_ROWS,
-    Deployment,
-    Limits,
-    Signature,
-    TensorSpec,
-    VersionRecord,
-)
+from batchfleet.wire.deployment import LIMIT_ROWS, Deployment, Limits, VersionRecord
 from batchfleet.wire.errors import ErrorBody, ErrorKind, RequestError, SettingsError
 from batchfleet.wire.keys import PRIORITIES
 from batchfleet.wire.names import is_name, is_name_bytes
@@ -38,6 +31,7 @@ from batchfleet.wire.reply import (
     status_of,
 )
 from batchfleet.wire.request import FIELDS, RESERVED, Request, find_id, parse_request
+from batchfleet.wire.signature import Signature, TensorSpec
 from batchfleet.wire.work import parse_work, work_fields
 
 # Request entries and work entries.

@@ -16,9 +16,9 @@ from support.wire_values import (
 )
 
 from batchfleet.wire.codec import CONTENT_TYPES, JSON, MSGPACK, decode_body, encode_body, join_map
-from batchfleet.wire.deployment import Signature, TensorSpec
 from batchfleet.wire.errors import RequestError
 from batchfleet.wire.inputs import encode_inputs
+from batchfleet.wire.signature import Signature, TensorSpec
 from batchfleet.wire.tensors import DATATYPES, check_columns, count_rows, decode_columns
 
 # Tensors.

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from support.wire_values import texts
 
 from batchfleet.wire.codec import JSON, MSGPACK, decode_body, encode_body, plain_json
-from batchfleet.wire.deployment import Signature, TensorSpec
 from batchfleet.wire.errors import RequestError
 from batchfleet.wire.inputs import encode_inputs
+from batchfleet.wire.signature import Signature, TensorSpec
 from batchfleet.wire.tensors import DATATYPES, check_columns, decode_columns
 
 torch = pytest.importorskip("torch")

@@ -23,8 +23,9 @@ from batchfleet.consumer.link.protocol import (
     Refused,
 )
 from batchfleet.wire.codec import JSON, decode_body, encode_body
-from batchfleet.wire.deployment import Limits, Signature, VersionRecord
+from batchfleet.wire.deployment import Limits, VersionRecord
 from batchfleet.wire.errors import kind_of
+from batchfleet.wire.signature import Signature
 from batchfleet.wire.tensors import decode_columns
 
 TIMEOUT_S = 20.0

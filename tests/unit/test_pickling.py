@@ -21,7 +21,7 @@ from batchfleet.producer.client import Client
 from batchfleet.producer.options import Options
 from batchfleet.producer.result import Handle, Result
 from batchfleet.producer.target import Target
-from batchfleet.wire.deployment import Limits, Signature
+from batchfleet.wire.deployment import Limits
 from batchfleet.wire.errors import (
     BatchfleetError,
     ErrorBody,
@@ -32,6 +32,7 @@ from batchfleet.wire.errors import (
     Source,
 )
 from batchfleet.wire.reply import Envelope, Receipt, Reply, Usage
+from batchfleet.wire.signature import Signature
 from batchfleet.wire.states import State
 
 _ENTRY_POINTS = "__main__"

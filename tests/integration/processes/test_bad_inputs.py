@@ -9,10 +9,10 @@ from support.bad_inputs import BODIES, HEADERS, NAMELESS, TENSOR_CASES, body, te
 from support.fleet import draft_of, limits, shared_fleet, until
 
 from batchfleet.wire.codec import JSON, MSGPACK
-from batchfleet.wire.deployment import Signature, TensorSpec
 from batchfleet.wire.errors import ErrorKind
 from batchfleet.wire.limits import ROWS_MAX
 from batchfleet.wire.reply import decode_reply
+from batchfleet.wire.signature import Signature, TensorSpec
 
 MAX_LENGTH = 10
 BYTES_MAX = 100_000

@@ -10,9 +10,9 @@ from support.fleet import digests, draft_of, limits, shared_fleet, until
 
 from batchfleet.producer.client import Client
 from batchfleet.wire.codec import decode_outputs
-from batchfleet.wire.deployment import Signature
 from batchfleet.wire.errors import CallerError, ErrorKind
 from batchfleet.wire.reply import decode_reply
+from batchfleet.wire.signature import Signature
 from batchfleet.wire.tensors import decode_columns
 
 MODEL, MIRROR = "m", "mirror"

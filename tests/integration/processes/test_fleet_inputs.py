@@ -11,7 +11,7 @@ from support.fleet import check_all_ok, draft_of, shared_fleet
 
 from batchfleet.producer.client import Client
 from batchfleet.wire.codec import JSON, MSGPACK
-from batchfleet.wire.deployment import Signature
+from batchfleet.wire.signature import Signature
 from batchfleet.wire.tensors import DATATYPES, decode_columns
 
 MIRROR = "mirror"

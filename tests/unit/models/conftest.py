@@ -7,7 +7,8 @@ import pytest
 from batchfleet.models.importing import import_minilm
 from batchfleet.models.model import LoadContext, PredictContext
 from batchfleet.models.store import Store
-from batchfleet.wire.deployment import Limits, Signature
+from batchfleet.wire.deployment import Limits
+from batchfleet.wire.signature import Signature
 
 ROOT = Path(__file__).parents[3]
 

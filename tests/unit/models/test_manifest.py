@@ -5,8 +5,9 @@ import pytest
 
 from batchfleet.models.files import FileEntry
 from batchfleet.models.manifest import MANIFEST_BYTES_MAX, Golden, Manifest
-from batchfleet.wire.deployment import Deployment, Limits, Signature, TensorSpec
+from batchfleet.wire.deployment import Deployment, Limits
 from batchfleet.wire.errors import StoreError
+from batchfleet.wire.signature import Signature, TensorSpec
 
 FULL = Manifest(
     model="m",

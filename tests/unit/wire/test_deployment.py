@@ -6,13 +6,12 @@ from batchfleet.wire.deployment import (
     LIMIT_ROWS,
     Deployment,
     Limits,
-    Signature,
-    TensorSpec,
     VersionRecord,
     check_limit,
     limits_from_wire,
 )
 from batchfleet.wire.errors import SettingsError
+from batchfleet.wire.signature import Signature, TensorSpec
 
 TENSOR = {"name": "x", "datatype": "FP32"}
 

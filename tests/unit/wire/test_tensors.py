@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from batchfleet.wire.codec import JSON, MSGPACK, decode_body, encode_body
-from batchfleet.wire.deployment import Signature, TensorSpec
 from batchfleet.wire.errors import RequestError
 from batchfleet.wire.inputs import encode_inputs
+from batchfleet.wire.signature import Signature, TensorSpec
 from batchfleet.wire.tensors import (
     check_columns,
     count_rows,

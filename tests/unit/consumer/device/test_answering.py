@@ -7,7 +7,7 @@ from support.device_lane import lane_of, open_request
 from batchfleet.consumer.device.answering import encode_answer, encode_together
 from batchfleet.models.model import Model
 from batchfleet.wire.codec import JSON, MSGPACK
-from batchfleet.wire.deployment import Signature, TensorSpec
+from batchfleet.wire.signature import Signature, TensorSpec
 
 DECLARED = (
     TensorSpec(name="score", datatype="FP32"),

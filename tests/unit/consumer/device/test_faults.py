@@ -15,8 +15,8 @@ from support.device_process import (
 
 from batchfleet.consumer.link.protocol import Done, Failure, Prepare, PreparedRows, Run, Stop
 from batchfleet.wire.codec import MSGPACK
-from batchfleet.wire.deployment import TensorSpec
 from batchfleet.wire.errors import ErrorKind
+from batchfleet.wire.signature import TensorSpec
 
 LANE = 1
 

@@ -11,7 +11,7 @@ from support.device_process import (
 )
 
 from batchfleet.consumer.link.protocol import Load, Memory, Ready, Refused
-from batchfleet.wire.deployment import TensorSpec
+from batchfleet.wire.signature import TensorSpec
 
 SCORE = TensorSpec(name="score", datatype="FP32", shape=(-1, 1))
 LANE = 1

@@ -26,8 +26,8 @@ from batchfleet.consumer.link.protocol import (
     Unload,
 )
 from batchfleet.wire.codec import MSGPACK
-from batchfleet.wire.deployment import TensorSpec
 from batchfleet.wire.errors import ErrorKind
+from batchfleet.wire.signature import TensorSpec
 from batchfleet.wire.tensors import encode_columns
 
 SCORE = TensorSpec(name="score", datatype="FP32", shape=(-1, 1))

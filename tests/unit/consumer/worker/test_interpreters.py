@@ -11,7 +11,7 @@ from batchfleet.consumer.worker.interpreters import Interpreters
 from batchfleet.models.importing import builtin_draft
 from batchfleet.models.store import Store
 from batchfleet.service.settings import Settings
-from batchfleet.wire.deployment import Signature, TensorSpec
+from batchfleet.wire.signature import Signature, TensorSpec
 
 STRANGER = 65432
 LOCKED = "env:" + "5" * 64
