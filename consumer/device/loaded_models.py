@@ -65,6 +65,15 @@ class LoadedModel:
         as_they_came = not (self.preprocesses or self.model.stack)
         return as_they_came and self.record.bytes_per_token <= 0
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether every row has length 1, whatever arrays `preprocess` makes of it.
+
+        Not where they are stacked: the mask is as long as a row.
+        """
+        is_fixed = self.record.signature.is_fixed and self.record.bytes_per_token <= 0
+        return is_fixed and not self.model.stack
+
     def fits_one_batch(self, lengths: Sequence[int], kinds: Sequence[int]) -> bool:
         """Whether rows of these lengths and kinds may run together; a single row always may."""
         limits = self.record.limits
