@@ -19,7 +19,8 @@ class WorkerStatus:
 
     Attributes:
         name: its name.
-        versions: version → what it says of it: `state`, and `reason` where it refused.
+        versions: version → what it says of it: `state`, `reason` where it refused, and how many
+            rows make a full batch (`rows`), which is a `limit` or `measured` (`rows_from`).
         stalled: its stalled loops, as text; empty if there are none.
         facts: everything else that it announced, as text.
     """
@@ -32,6 +33,12 @@ class WorkerStatus:
     def state_of(self, version: str) -> str:
         """What the worker says of a version; `not loaded` where it says nothing."""
         return str(self.versions.get(version, {}).get("state", "not loaded"))
+
+    def rows_of(self, version: str) -> str:
+        """In a few words, how large its batches may get; empty where nothing is said of it."""
+        said = self.versions.get(version, {})
+        rows, origin = said.get("rows"), said.get("rows_from", "?")
+        return f", batches of {rows} rows at most ({origin})" if rows else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

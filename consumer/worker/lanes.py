@@ -95,7 +95,10 @@ def lane_state(lane: Lane) -> dict[str, str]:
     """What a worker announces of a lane."""
     if lane.refusal:
         return {"state": REFUSED, "reason": lane.refusal}
-    return {"state": READY if lane.ready else LOADING}
+    if not lane.ready:
+        return {"state": LOADING}
+    origin = "limit" if lane.record.limits.max_batch_size else "measured"
+    return {"state": READY, "rows": str(lane.limits.max_batch_size), "rows_from": origin}
 
 
 def _device_misfit(record: VersionRecord, device: str) -> str:

@@ -102,7 +102,9 @@ def _workers_table(found: FleetStatus) -> Table:
     table = make_table("workers", "model", "worker", "versions", "announced")
     for model in found.models:
         for worker in model.workers:
-            versions = "  ".join(f"{name}: {worker.state_of(name)}" for name in worker.versions)
+            versions = "  ".join(
+                f"{name}: {worker.state_of(name)}{worker.rows_of(name)}" for name in worker.versions
+            )
             facts = "  ".join(f"{name} {value}" for name, value in worker.facts.items() if value)
             table.add_row(model.model, worker.name, versions, facts)
     return table
