@@ -36,10 +36,14 @@ class CostCurve:
 
     @staticmethod
     def from_points(points: Sequence[tuple[int, int, float]]) -> "CostCurve":
-        """Make the curve from measured `(rows, length, milliseconds)` in any order."""
+        """Make the curve from measured `(rows, length, milliseconds)` in any order.
+
+        Other work of the machine only adds time: no batch counts for more than a larger one took.
+        """
         by_length: dict[int, dict[int, float]] = {}
-        for rows, length, ms in points:
-            by_length.setdefault(length, {})[rows] = ms
+        for rows, length, _ in points:
+            larger = (ms for n, of, ms in points if n >= rows and of >= length)
+            by_length.setdefault(length, {})[rows] = min(larger)
         lengths = tuple(sorted(by_length))
         series = tuple(tuple(sorted(by_length[length].items())) for length in lengths)
         return CostCurve(lengths, series)

@@ -29,6 +29,13 @@ def test_order_of_measuring_does_not_matter():
     assert CostCurve.from_points(POINTS[::-1]) == CostCurve.from_points(POINTS)
 
 
+def test_a_run_that_other_work_slowed_down_counts_for_no_more_than_a_larger_one():
+    points = [(1, 10, 90.0), (2, 10, 4.0), (1, 30, 80.0), (2, 30, 7.0)]
+    curve = CostCurve.from_points(points)
+    assert [curve.milliseconds(1, length) for length in (10, 30)] == [4.0, 7.0]
+    assert [curve.milliseconds(2, length) for length in (10, 30)] == [4.0, 7.0]
+
+
 def test_an_empty_curve_knows_nothing_and_costs_nothing():
     curve = CostCurve.from_points([])
     assert not curve.known
