@@ -125,7 +125,7 @@ def test_no_request_makes_us_ask_another_server(url):
         aimed = url.format(port=listener.getsockname()[1])
         for prefixes in ((), ("https://data.example/",)):
             with pytest.raises(RequestError) as caught:
-                Fetcher(SystemClock()).fetch(aimed, Limits(input_prefixes=prefixes))
+                Fetcher(SystemClock()).fetch(aimed, Limits(input_prefixes=prefixes), "t")
             assert caught.value.kind is ErrorKind.FORBIDDEN_REFERENCE
         with pytest.raises(BlockingIOError):
             listener.accept()
