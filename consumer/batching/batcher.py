@@ -15,7 +15,7 @@ from .cutting import CutCosts, cut_around
 
 # A row may be overtaken by those that come in this many of its own run times after it: short ones
 # do not wait behind every long one, and a long one knows how long it may have to.
-_PATIENCE = 8
+_PATIENCE = 10
 # Rows of which a batch is chosen, but for larger batches: more cost time and give nothing.
 _CHOICE_ROWS_MAX = 256
 _LEVEL = {priority: level for level, priority in enumerate(PRIORITIES)}

@@ -2,11 +2,13 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .seen_runs import SeenRuns
 
 # From so much more work in the same time on, a larger batch is worth it.
 GAIN = 1.05
@@ -27,12 +29,14 @@ class CostCurve:
     `lengths` rise; `series[i]` holds rising `(rows, milliseconds)` measured at `lengths[i]`.
     Beyond the last point of a length the line through the last two goes on. Of a slow model only
     one may be measured: there the cost grows by `growth` of what the rows would add in proportion,
-    and real runs teach it. Without any point the cost is unknown and `milliseconds` returns 0.
+    and real runs teach it. What they say of all else is in `seen`. Without any point the cost is
+    unknown and `milliseconds` returns 0.
     """
 
     lengths: tuple[int, ...] = ()
     series: tuple[Points, ...] = ()
     growth: float = _FIRST_GROWTH
+    seen: SeenRuns = field(default_factory=SeenRuns)
 
     @staticmethod
     def from_points(points: Sequence[tuple[int, int, float]]) -> "CostCurve":
@@ -54,13 +58,14 @@ class CostCurve:
         return bool(self.lengths)
 
     def after(self, rows: int, length: int, ms: float) -> "CostCurve":
-        """The curve once a batch has run; the same one where so many rows were measured."""
+        """The curve once a batch has run."""
         if not self.known:
             return self
-        flat_ms = replace(self, growth=0.0).milliseconds(rows, length)
-        steep_ms = replace(self, growth=1.0).milliseconds(rows, length)
+        flat_ms = replace(self, growth=0.0).measured_ms(rows, length)
+        steep_ms = replace(self, growth=1.0).measured_ms(rows, length)
         if steep_ms <= flat_ms:
-            return self
+            points_ms = tuple(point_ms for points in self.series for _, point_ms in points)
+            return replace(self, seen=self.seen.after(flat_ms, ms, points_ms))
         seen = min(1.0, max(0.0, (ms - flat_ms) / (steep_ms - flat_ms)))
         return replace(self, growth=self.growth + _SMOOTH * (seen - self.growth))
 
@@ -77,6 +82,10 @@ class CostCurve:
 
     def milliseconds(self, rows: int, length: int) -> float:
         """Estimated run time of `rows` rows padded to `length`."""
+        return self.seen.corrected(self.measured_ms(rows, length)) if self.lengths else 0.0
+
+    def measured_ms(self, rows: int, length: int) -> float:
+        """The same as far as the warm-up knows."""
         if not self.lengths:
             return 0.0
         at = bisect_left(self.lengths, length)
@@ -102,8 +111,9 @@ class CostCurve:
         high = np.minimum(low + 1, len(table) - 1)
         share = (place - low)[:, None]
         beyond = np.maximum(1.0, lengths / max(1, self.lengths[-1]))[:, None]
-        estimates: NDArray[np.float64] = (table[low] * (1 - share) + table[high] * share) * beyond
-        return estimates
+        estimates = (table[low] * (1 - share) + table[high] * share) * beyond
+        corrected: NDArray[np.float64] = self.seen.corrected_all(estimates)
+        return corrected
 
     def _all_along(self, points: Points, counts: NDArray[np.int64]) -> NDArray[np.float64]:
         """Read one series at many counts, which rise."""

@@ -91,11 +91,11 @@ def test_rows_of_a_quick_model_run_together_since_a_batch_costs_as_well():
 
 def test_a_short_row_overtakes_a_long_one_of_about_its_age_and_no_older_one():
     curve = CostCurve.from_points([(1, 8, 4.0), (1, 256, 80.0)])
-    younger_ms = 500
+    younger_ms = 700
     rows = [row(1, 256), row(2, 8, rank_ms=younger_ms)]
     assert chosen(choose_batch(rows, younger_ms, LIMITS, curve)) == [2]
-    later = [row(1, 256), row(2, 8, rank_ms=younger_ms + 200)]
-    assert chosen(choose_batch(later, younger_ms + 200, LIMITS, curve)) == [1]
+    later = [row(1, 256), row(2, 8, rank_ms=younger_ms + 100)]
+    assert chosen(choose_batch(later, younger_ms + 100, LIMITS, curve)) == [1]
 
 
 def test_no_knee_where_bigger_is_better():

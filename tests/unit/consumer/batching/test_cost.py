@@ -1,5 +1,6 @@
 """The cost curve between, before and beyond its measured points."""
 
+import numpy as np
 import pytest
 
 from batchfleet.consumer.batching.batcher import WaitingRow, choose_batch
@@ -91,10 +92,30 @@ def test_one_run_that_stumbled_is_forgotten_after_a_few():
     assert sizes[-1] == 32
 
 
-@pytest.mark.parametrize("rows", [1, 3, 4])
-def test_what_was_measured_is_not_learned_again(rows):
+def test_runs_correct_the_price_of_a_batch_that_warm_up_got_wrong():
+    """Warm-up saw 30 ms a batch and 1 ms a row; it is 5 and 1.5."""
+    curve = CostCurve.from_points([(n, 10, 30.0 + n) for n in (1, 2, 4, 8, 16)])
+    for rows in [1, 4, 8, 16, 2, 12] * 40:
+        curve = curve.after(rows, 10, 5.0 + 1.5 * rows)
+    for rows in (2, 8, 16):
+        assert curve.milliseconds(rows, 10) == pytest.approx(5.0 + 1.5 * rows, rel=0.25)
+        estimates = curve.matrix(16, np.array([10.0]))
+        assert estimates[0, rows - 1] == pytest.approx(curve.milliseconds(rows, 10))
+
+
+def test_one_run_that_stumbled_hardly_changes_what_runs_say():
     curve = CostCurve.from_points(POINTS)
-    assert curve.after(rows, 20, 1_000.0) is curve
+    for rows in [1, 2, 3, 4] * 50:
+        curve = curve.after(rows, 20, curve.milliseconds(rows, 20))
+    before_ms = curve.milliseconds(3, 20)
+    assert curve.after(3, 20, 1_000_000.0).milliseconds(3, 20) <= 1.1 * before_ms
+
+
+def test_runs_of_one_size_scale_all_estimates():
+    curve = CostCurve.from_points([(4, 10, 8.0)])
+    for _ in range(300):
+        curve = curve.after(4, 10, 16.0)
+    assert curve.milliseconds(4, 10) == pytest.approx(16.0, rel=0.05)
 
 
 def test_an_empty_curve_learns_nothing():
