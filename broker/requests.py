@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from ..wire import limits
-from ..wire.deployment import Stamp, VersionRecord
+from ..wire.deployment import AUTO_ROWS, Stamp, VersionRecord
 from ..wire.keys import WORK_GROUP, ModelKeys, member
 from ..wire.request import Request
 from .commands import Command, Part, as_is, call, plain, waiting_command
@@ -227,8 +227,11 @@ def take(
 
 
 def weight_max(record: VersionRecord) -> int:
-    """Rows that one request counts for at most against a worker's room: half a batch."""
-    return max(1, record.limits.max_batch_size // 2)
+    """Rows that one request counts for at most against a worker's room: half a batch.
+
+    Of the smallest where the size is `auto`.
+    """
+    return max(1, (record.limits.max_batch_size or AUTO_ROWS) // 2)
 
 
 def reread_work(stream: str, worker: str, after: str, count: int) -> Command[list[Entry]]:

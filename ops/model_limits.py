@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..wire.deployment import LIMIT_ROWS
+from ..wire.deployment import AUTO, AUTO_ROWS, LIMIT_ROWS, Limits
 from .deployment import overrides_in, require_deployment, without_overrides
 
 _OTHER_MEANINGS = {
@@ -55,3 +55,18 @@ def limits_in_force(model: str, deploy_hash: Mapping[str, bytes]) -> list[LimitI
         )
         for name in in_force
     ]
+
+
+def what_keeps_batches_small(limits: Limits, length: int) -> str:
+    """A warning where `max_batch_tokens` ends batches of such rows early; empty where it does not.
+
+    A number in the manifest is meant for one machine; workers elsewhere are bound by it as well.
+    """
+    tokens, size = limits.max_batch_tokens, limits.max_batch_size or AUTO_ROWS
+    rows = max(1, tokens // max(1, length))
+    if not tokens or rows >= size:
+        return ""
+    return (
+        f"max_batch_tokens={tokens} lets {rows} of {size} rows of length {length} into a batch; "
+        f"with {AUTO!r} workers decide by what batches cost them"
+    )

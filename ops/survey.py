@@ -19,8 +19,9 @@ class WorkerStatus:
 
     Attributes:
         name: its name.
-        versions: version → what it says of it: `state`, `reason` where it refused, and what runs
-            it (`engine`, `precision`, `gain`, `difference`) where its model has a choice.
+        versions: version → what it says of it: `state`, `reason` where it refused, how many rows
+            make a full batch (`rows`), which is a `limit` or `measured` (`rows_from`), and what
+            runs it (`engine`, `precision`, `gain`, `difference`) where its model has a choice.
         stalled: its stalled loops, as text; empty if there are none.
         facts: everything else that it announced, as text.
     """
@@ -40,6 +41,12 @@ class WorkerStatus:
         if not said.get("engine"):
             return ""
         return f" ({said['engine']}, {said.get('gain', '?')} × plain)"
+
+    def rows_of(self, version: str) -> str:
+        """In a few words, how large its batches may get; empty where nothing is said of it."""
+        said = self.versions.get(version, {})
+        rows, origin = said.get("rows"), said.get("rows_from", "?")
+        return f", batches of {rows} rows at most ({origin})" if rows else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,13 +29,20 @@ PRECISIONS = (EXACT, FP32, BF16)
 _NO_LENGTH_BUCKETS = (0,)
 
 
+# A limit that each worker finds by what it measures; 0 in `Limits`.
+AUTO = "auto"
+# Rows of a full batch to begin with where they are found so.
+AUTO_ROWS = 32
+
+
 @dataclass(frozen=True, slots=True)
 class LimitRow:
-    """Meaning and range of one limit, both ends included."""
+    """Meaning and range of one limit, both ends included; it may be `auto` where `or_auto`."""
 
     meaning: str
     lowest: float
     highest: float
+    or_auto: bool = False
 
     def range_of(self, *, whole: bool) -> Range:
         """The numbers that it may be."""
@@ -43,10 +50,14 @@ class LimitRow:
 
 
 LIMIT_ROWS: dict[str, LimitRow] = {
-    "max_batch_size": LimitRow("maximum rows in one batch", 1, 4096),
-    "max_batch_tokens": LimitRow("maximum of longest row × rows in one batch", 1, 10_000_000),
+    "max_batch_size": LimitRow("maximum rows in one batch", 1, 4096, or_auto=True),
+    "max_batch_tokens": LimitRow(
+        "maximum of longest row × rows in one batch", 1, 10_000_000, or_auto=True
+    ),
     "max_batch_ms": LimitRow("maximum estimated run time of one batch", 1, 600_000),
-    "max_padding": LimitRow("maximum ratio of padded to real tokens in one batch", 1, 1000),
+    "max_padding": LimitRow(
+        "maximum ratio of padded to real tokens in one batch", 1, 1000, or_auto=True
+    ),
     "max_batch_delay_ms": LimitRow("how long an idle device may wait for more rows", 0, 1000),
     "max_attempts": LimitRow("lost processes after which a request fails", 1, 100),
     "age_cap_ms": LimitRow("a row that has waited this long is run first", 1, 600_000),
@@ -65,12 +76,15 @@ LIMIT_ROWS: dict[str, LimitRow] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The limits of one version in force. Units are in the names, meanings in `LIMIT_ROWS`."""
+    """The limits of one version in force. Units are in the names, meanings in `LIMIT_ROWS`.
 
-    max_batch_size: int = 32
-    max_batch_tokens: int = 1024
+    0 stands for `auto` where a limit may be that.
+    """
+
+    max_batch_size: int = 0
+    max_batch_tokens: int = 0
     max_batch_ms: int = 10_000
-    max_padding: float = 1.15
+    max_padding: float = 0.0
     max_batch_delay_ms: float = 2.0
     max_attempts: int = 3
     age_cap_ms: int = 500
@@ -90,13 +104,15 @@ class Limits:
 
     def to_wire(self) -> dict[str, Any]:
         """The map that goes into a manifest or a deploy record."""
-        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
+        return {item.name: _plain(item.name, getattr(self, item.name)) for item in fields(self)}
 
 
 _DEFAULTS = Limits()
 
 
-def _plain(value: Any) -> Any:
+def _plain(name: str, value: Any) -> Any:
+    if value == 0 and name in LIMIT_ROWS and LIMIT_ROWS[name].or_auto:
+        return AUTO
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -118,12 +134,15 @@ def check_limit(name: str, value: Any) -> Any:
     if row is None:
         known = ", ".join(sorted([*LIMIT_ROWS, "buckets", "input_prefixes", "truncate"]))
         raise SettingsError(f"unknown limit {shown(name)}; the limits are: {known}")
+    if row.or_auto and value == AUTO:
+        return getattr(_DEFAULTS, name)
     limits = row.range_of(whole=isinstance(getattr(_DEFAULTS, name), int))
     if limits.whole and isinstance(value, float) and value.is_integer():
         value = int(value)
     if fault := limits.fault(value):
         kind = "" if isinstance(value, int | float) else ", which is not a number"
-        raise SettingsError(f"{name} is {shown_value(value)}{kind}; it {fault}")
+        auto = f", or {AUTO!r}" if row.or_auto else ""
+        raise SettingsError(f"{name} is {shown_value(value)}{kind}; it {fault}{auto}")
     return limits.plain(value)
 
 

@@ -10,6 +10,9 @@ from .errors import SettingsError
 from .numbers import Range, shown_value
 from .reading import as_map
 
+# The datatype whose elements are of any size; `tensors.py` has them all, and needs this file.
+_TEXT = "BYTES"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
@@ -92,6 +95,13 @@ class Signature:
             "inputs": [spec.to_wire() for spec in self.inputs],
             "outputs": [spec.to_wire() for spec in self.outputs],
         }
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether all inputs are numbers of one shape, so that rows do not differ in length."""
+        return bool(self.inputs) and all(
+            spec.datatype != _TEXT and -1 not in spec.shape[1:] for spec in self.inputs
+        )
 
     @staticmethod
     def from_wire(wire: Mapping[str, Any]) -> "Signature":

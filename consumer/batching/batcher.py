@@ -1,9 +1,7 @@
 """Which rows run next, as one batch. Pure: rows, limits, cost and time in, a decision out.
 
-The head is the most urgent row. Around it gather the rows nearest to it in exact length, as long as
-rows, tokens, padding and estimated time stay within the limits. Of the batches that can be cut this
-way, the largest one that is nearly as efficient as the best is taken: beyond it, each further row
-costs more than it would in a batch of its own kind.
+The head is the most urgent row. All rows that may share a batch with it are cut into batches so
+that they wait least (`cutting.py`); the one that the head is in runs.
 """
 
 from collections.abc import Hashable, Sequence
@@ -13,10 +11,13 @@ from typing import NamedTuple
 from ...wire.deployment import Limits
 from ...wire.keys import PRIORITIES
 from .cost import CostCurve
+from .cutting import CutCosts, cut_around
 
-# A batch this close to the best real-tokens-per-millisecond counts as equally good: the curve is
-# not known better than that.
-_NEARLY = 0.95
+# A row may be overtaken by those that come in this many of its own run times after it: short ones
+# do not wait behind every long one, and a long one knows how long it may have to.
+_PATIENCE = 10
+# Rows of which a batch is chosen, but for larger batches: more cost time and give nothing.
+_CHOICE_ROWS_MAX = 256
 _LEVEL = {priority: level for level, priority in enumerate(PRIORITIES)}
 
 
@@ -58,61 +59,32 @@ def level_of(priority: str) -> int:
 def choose_batch(
     rows: Sequence[WaitingRow], now_ms: float, limits: Limits, cost: CostCurve
 ) -> ChosenBatch:
-    """Cut the next batch from at least one waiting row."""
-    head = min(rows, key=lambda row: _urgency(row, now_ms, limits, cost))
-    near = sorted(
-        (row for row in rows if row.key == head.key),
-        key=lambda row: (row is not head, abs(row.length - head.length), row.rank_ms),
-    )
-    count, release = _admissible(near, limits, cost)
-    if cost.known and count > 1:
-        best = _knee(near[:count], cost)
-        if best < count:
-            count, release = best, "knee"
-    return ChosenBatch(tuple(near[:count]), release)
+    """Cut the next batch from at least one waiting row; `limits` are those in force."""
+    top = min(row.level for row in rows)
+    head = min(rows, key=lambda row: _urgency(row, top, now_ms, limits, cost))
+    alike = [row for row in rows if row.key == head.key]
+    alike.sort(key=lambda row: (row.length, row.rank_ms, row is not head))
+    at = alike.index(head)
+    reach = max(_CHOICE_ROWS_MAX // 2, limits.max_batch_size)
+    near = alike[max(0, at - reach) : at + reach]
+    costs = CutCosts.of([row.length for row in near], limits, cost)
+    start, end = cut_around(near.index(head), costs, len(rows))
+    return ChosenBatch(tuple(near[start:end]), costs.why(start, end))
 
 
-def _urgency(row: WaitingRow, now_ms: float, limits: Limits, cost: CostCurve) -> tuple[int, float]:
-    """Order of heads: priority, then the least slack; a row that has aged counts as the highest.
+def _urgency(
+    row: WaitingRow, top: int, now_ms: float, limits: Limits, cost: CostCurve
+) -> tuple[int, float]:
+    """Order of heads: priority, then when they should start; an aged row counts as of the highest.
 
-    Slack runs out when the row must start to meet its deadline, or when it has waited for
-    `age_cap_ms`, so that rows with far deadlines are served in order of arrival.
+    A row should start soon enough for its deadline, and as long after the age cap as it is slow to
+    run, so that rows of like length with far deadlines are served in order of arrival. `top` is the
+    highest priority that waits.
     """
+    own_ms = cost.milliseconds(1, row.length)
     aged = now_ms - row.rank_ms >= limits.age_cap_ms
-    latest_start_ms = row.deadline_ms - cost.milliseconds(1, row.length)
-    return (0 if aged else row.level, min(latest_start_ms, row.rank_ms + limits.age_cap_ms))
-
-
-def _admissible(near: Sequence[WaitingRow], limits: Limits, cost: CostCurve) -> tuple[int, str]:
-    """How many of `near`, in order, the limits let into one batch, and which limit ended it."""
-    longest = tokens = 0
-    for count, row in enumerate(near):
-        longest = max(longest, row.length)
-        tokens += row.length
-        after = count + 1
-        if count == 0:
-            continue
-        if after > limits.max_batch_size:
-            return count, "full"
-        if longest * after > limits.max_batch_tokens:
-            return count, "tokens"
-        if longest * after > limits.max_padding * tokens:
-            return count, "padding"
-        if cost.known and cost.milliseconds(after, longest) > limits.max_batch_ms:
-            return count, "time"
-    return len(near), "idle"
-
-
-def _knee(near: Sequence[WaitingRow], cost: CostCurve) -> int:
-    """The largest count whose real tokens per millisecond come close to the best."""
-    longest = tokens = 0
-    rates = []
-    for count, row in enumerate(near, start=1):
-        longest = max(longest, row.length)
-        tokens += row.length
-        rates.append(tokens / max(1e-6, cost.milliseconds(count, longest)))
-    enough = _NEARLY * max(rates)
-    return max(count for count, rate in enumerate(rates, start=1) if rate >= enough)
+    due_ms = row.rank_ms + limits.age_cap_ms + _PATIENCE * own_ms
+    return (top if aged else row.level, min(row.deadline_ms - own_ms, due_ms))
 
 
 _SMOOTH_MS = 50.0

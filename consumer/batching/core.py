@@ -25,7 +25,7 @@ from ..link.protocol import (
 )
 from . import dispatch
 from .batcher import Arrivals, WaitingRow, choose_batch, linger_ms
-from .cost import CostCurve
+from .cost import GAIN, CostCurve
 from .device_queue import DeviceQueue
 from .held_requests import HeldRequests
 from .overrun import Overrun, overrun_beside, overrun_of_batch, overrun_of_load, overrun_of_one
@@ -103,10 +103,15 @@ class Core:
     # What is taken.
 
     def room(self, lane: Lane, now_ms: float) -> int:
-        """Rows that may be taken for a lane: one batch runs, one is prepared."""
+        """Rows that may be taken for a lane: one batch runs, one is prepared.
+
+        Where large batches are cheaper, and no worker has room, it is four, so that there are more
+        alike to choose from.
+        """
         if self.running is not None and lane.waiting and dispatch.is_cheap(lane):
             return 0  # the next batch is there; taking once a batch costs less than by driblets
-        return self._room(lane, now_ms, batches=2)
+        gains = lane.is_backlogged and lane.cost.gain(lane.limits.max_batch_size) >= GAIN
+        return self._room(lane, now_ms, batches=4 if gains else 2)
 
     def room_for_lost(self, lane: Lane, now_ms: float) -> int:
         """Rows that may be taken over from lost workers: they have waited longest."""
@@ -117,7 +122,7 @@ class Core:
             return 0
         rows = lane.held_rows + self.requests.refused_rows(lane)
         rows -= self.requests.slowly_fetched_rows(lane, now_ms)
-        return max(0, batches * lane.record.limits.max_batch_size - rows)
+        return max(0, batches * lane.limits.max_batch_size - rows)
 
     def take(
         self, lane: Lane, entries: Sequence[TakenEntry], now_ms: float, offset_ms: float
@@ -127,6 +132,7 @@ class Core:
             lane.virtual_ms = max(lane.virtual_ms, self._least_virtual_ms())
         requests = [self.requests.add(lane, taken, now_ms, offset_ms) for taken in entries]
         lane.waiting.extend(requests)
+        lane.note_queued(entries, now_ms + offset_ms)
         lane.rate = lane.rate.after(len(requests), now_ms)
         return requests
 
@@ -221,7 +227,7 @@ class Core:
         if not lanes:
             return None
         lane = min(lanes, key=lambda lane: lane.virtual_ms)
-        limits = lane.record.limits
+        limits = lane.limits
         if not self._are_suspects_next(now_ms):
             arrivals = Arrivals(lane.preparing - lane.fetching, lane.rate)
             wait_ms = linger_ms(lane.rows, now_ms, limits, lane.cost, arrivals)
@@ -323,11 +329,8 @@ class Core:
         if isinstance(message, Refused):
             lane.refusal = message.message
             return
-        lane.ready = True
-        lane.losses = 0
-        lane.lineage = message.lineage
+        lane.begin(message.lineage, CostCurve.from_points(message.curve))
         lane.engine = next(iter(message.engines), None)
-        lane.cost = CostCurve.from_points(message.curve)
 
     def _note_prepared(self, items: Sequence[PreparedItem]) -> None:
         for item in items:
@@ -347,8 +350,7 @@ class Core:
                 held.lane.rows.extend(dispatch.waiting_rows(held))
         longest = batch.charge(done, self.requests.held)
         if longest and not done.failures:
-            lane = batch.lane
-            lane.cost = lane.cost.after(len(done.rows), longest, done.predict_ms)
+            batch.lane.learn(len(done.rows), longest, done.predict_ms)
         self.requests.fail(done.failures)
         self.requests.answer(done.answers)
 

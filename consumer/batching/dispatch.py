@@ -45,8 +45,8 @@ def _is_slow(held: HeldRequest) -> bool:
 
 def first_alike(lane: Lane) -> list[HeldRequest]:
     """The first waiting requests that may share a batch."""
-    limits = lane.record.limits
-    rows_max = min(limits.max_batch_size, limits.max_batch_tokens)
+    limits = lane.limits
+    rows_max = min(limits.max_batch_size, limits.max_batch_tokens or limits.max_batch_size)
     first = lane.waiting[0]
     chosen = [first]
     rows = first.entry.rows
@@ -60,7 +60,7 @@ def first_alike(lane: Lane) -> list[HeldRequest]:
 
 def direct_release(lane: Lane, requests: Sequence[HeldRequest]) -> str:
     """Why a batch of unprepared requests ends where it does."""
-    full = sum(held.entry.rows for held in requests) >= lane.record.limits.max_batch_size
+    full = sum(held.entry.rows for held in requests) >= lane.limits.max_batch_size
     return "full" if full else "idle"
 
 

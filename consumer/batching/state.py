@@ -5,19 +5,23 @@ All of these are owned by `consumer/batching/core.py` and change under its lock 
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import inf
 from typing import NamedTuple
 
 from ...broker.requests import weight_max
-from ...wire.deployment import VersionRecord
+from ...wire.deployment import Limits, VersionRecord
 from ...wire.keys import member
 from ...wire.references import BLOB
 from ...wire.work import WorkEntry
 from ..link.protocol import Answer, Done, EngineInUse, Failure
 from .batcher import ArrivalRate, WaitingRow
 from .cost import CostCurve
+from .row_limit import RowLimit
+
+# Queues are long where their entries wait for as many batches.
+_BACKLOG_BATCHES = 2
 
 
 class Phase(Enum):
@@ -102,6 +106,7 @@ class HeldRequest:
 class Lane:
     """One version of one model in the device process.
 
+    `limits` are those of the record, with the rows of a full batch where that is left to us.
     `virtual_ms` is the device time it has had, for fair shares between lanes.
     """
 
@@ -116,14 +121,47 @@ class Lane:
     lineage: str = ""
     engine: EngineInUse | None = None  # None for a model that has nothing to choose from
     cost: CostCurve = field(default_factory=CostCurve)
+    row_limit: RowLimit = field(default_factory=RowLimit)
+    limits: Limits = field(init=False)
     waiting: deque[HeldRequest] = field(default_factory=deque)
     rows: list[WaitingRow] = field(default_factory=list)
     preparing: int = 0
     fetching: int = 0  # of those that are being prepared: inputs at URLs
     held_rows: int = 0
     virtual_ms: float = 0.0
+    run_ms: float = 0.0  # of the last batch
+    is_backlogged: bool = False  # what was taken last had waited in its queue for several batches
     preprocess_ms: float = 0.0  # mean of one request, smoothed
     rate: ArrivalRate = field(default_factory=ArrivalRate)
+
+    def __post_init__(self) -> None:
+        """Derive the limits in force."""
+        self.adjust(self.record)
+
+    def adjust(self, record: VersionRecord) -> None:
+        """Take over a record."""
+        self.record = record
+        self._limit_rows(self.row_limit)
+
+    def begin(self, lineage: str, cost: CostCurve) -> None:
+        """It is loaded and warm."""
+        self.ready, self.losses = True, 0
+        self.lineage, self.cost = lineage, cost
+        self._limit_rows(RowLimit())
+
+    def _limit_rows(self, row_limit: RowLimit) -> None:
+        self.row_limit, self.limits = row_limit, self.record.limits
+        if not self.limits.max_batch_size:
+            self.limits = replace(self.limits, max_batch_size=row_limit.rows)
+
+    def learn(self, rows: int, longest: int, predict_ms: float) -> None:
+        """Learn from a batch that has run: what it costs, and whether larger ones would pay."""
+        self.run_ms = predict_ms
+        if rows >= self.limits.max_batch_size and self.cost.known and rows > 1:
+            half_ms = self.cost.milliseconds(rows // 2, longest)
+            gain = rows * half_ms / (rows // 2) / max(1e-6, predict_ms)
+            self._limit_rows(self.row_limit.after(gain, is_backlogged=self.is_backlogged))
+        self.cost = self.cost.after(rows, longest, predict_ms)
 
     @property
     def name(self) -> str:
@@ -144,6 +182,12 @@ class Lane:
     def busy(self) -> bool:
         """Whether anything waits to be prepared or run."""
         return bool(self.waiting or self.rows or self.preparing)
+
+    def note_queued(self, entries: Sequence["TakenEntry"], server_ms: float) -> None:
+        """Learn from what is taken whether any worker has room: it would not have waited."""
+        if entries:
+            oldest_ms = min(taken.entry.accepted_ms for taken in entries)
+            self.is_backlogged = 0 < _BACKLOG_BATCHES * self.run_ms < server_ms - oldest_ms
 
     def weigh(self, held: HeldRequest) -> None:
         """Count a request against room; again once its rows are known exactly.

@@ -19,6 +19,8 @@ from .kind_logger import KindLogger
 from .memory import MemoryLimit
 
 REQUESTS_MAX = 65_536
+# Rows that come unprepared go back to be batched by length where this much of them is padding.
+_DIRECT_PADDING_MAX = 2
 # In place of a value that is not prepared: not yet, or used up by a run.
 NOT_AT_HAND: Final = object()
 # In place of the output of a row that was not handed out yet.
@@ -63,15 +65,25 @@ class LoadedModel:
         as_they_came = not (self.preprocesses or self.model.stack)
         return as_they_came and self.record.bytes_per_token <= 0
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether every row has length 1, whatever arrays `preprocess` makes of it.
+
+        Not where they are stacked: the mask is as long as a row.
+        """
+        is_fixed = self.record.signature.is_fixed and self.record.bytes_per_token <= 0
+        return is_fixed and not self.model.stack
+
     def fits_one_batch(self, lengths: Sequence[int], kinds: Sequence[int]) -> bool:
         """Whether rows of these lengths and kinds may run together; a single row always may."""
         limits = self.record.limits
         count = len(lengths)
-        return count <= 1 or (
-            count <= limits.max_batch_size
-            and max(lengths) * count <= limits.max_batch_tokens
-            and len(set(kinds)) == 1
-        )
+        if count <= 1:
+            return True
+        padded = max(lengths) * count
+        tokens = limits.max_batch_tokens or _DIRECT_PADDING_MAX * sum(lengths)
+        rows = limits.max_batch_size or count
+        return count <= rows and padded <= tokens and len(set(kinds)) == 1
 
     def failure_of(self, request: int, error: RequestError) -> Failure:
         """The protocol's word for a request that ended in `error`, of which its author is told."""

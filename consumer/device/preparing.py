@@ -225,7 +225,8 @@ def _arrays_of(loaded: LoadedModel, value: Any, length: int) -> dict[str, np.nda
 def _preprocess_row(loaded: LoadedModel, row: Row) -> tuple[Any, int, int]:
     try:
         with loaded.preprocessing:
-            value, length, truncated = _read_prepared(loaded.model.preprocess(row), row)
+            result = loaded.model.preprocess(row)
+            value, length, truncated = _read_prepared(result, row, fixed=loaded.is_fixed)
             value = snapshot(value, loaded.model)
     except BdbQuit:
         raise
@@ -235,16 +236,15 @@ def _preprocess_row(loaded: LoadedModel, row: Row) -> tuple[Any, int, int]:
     return value, length, truncated
 
 
-def _read_prepared(result: Any, row: Row) -> tuple[Any, int, int]:
+def _read_prepared(result: Any, row: Row, *, fixed: bool) -> tuple[Any, int, int]:
     if isinstance(result, Prepared):
         truncated = _whole("truncated_tokens", result.truncated_tokens, 0)
         return result.value, _whole("length", result.length, 1), truncated
     if isinstance(result, _WHOLE):
         return row, _whole("length", result, 1), 0
-    if isinstance(result, Mapping):
-        return result, _whole("length", _first_axis(result.values()), 1), 0
-    if hasattr(result, "shape"):
-        return result, _whole("length", _first_axis((result,)), 1), 0
+    if isinstance(result, Mapping) or hasattr(result, "shape"):
+        arrays = result.values() if isinstance(result, Mapping) else (result,)
+        return result, 1 if fixed else _whole("length", _first_axis(arrays), 1), 0
     raise RequestError.of(
         ErrorKind.BAD_OUTPUT,
         f"preprocess returned {kind_name(result)}; arrays, Prepared or a length are expected",

@@ -39,7 +39,7 @@ def get_ready(loaded: LoadedModel, files: VersionFiles, threads: int, clock: Clo
     if known is not None and known.verdict is not None:
         loaded.model.use_engine(known.verdict.engine.name)
         check_golden(loaded, files.golden, loaded.record.precision)
-        try_once(loaded)
+        try_once(loaded, known.curve)
         return known
     verdict = use_best_engine(loaded, files.golden, clock)
     check_golden(loaded, files.golden, loaded.record.precision)

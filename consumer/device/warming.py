@@ -4,13 +4,13 @@ The main process cuts batches by it, and a version whose warm-up fails is refuse
 a request.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from ...models.model import Row
 from ...service.clock import Clock
-from ...wire.deployment import Limits
+from ...wire.deployment import AUTO_ROWS, Limits
 from ...wire.errors import ErrorKind, RequestError
 from .answering import encode_answer
 from .inputs import ExampleInputs
@@ -28,41 +28,30 @@ _WARM_UP_BATCH = 0
 
 
 def plan_points(limits: Limits) -> list[tuple[int, int]]:
-    """The `(rows, length)` to measure, those first that say most if time runs out.
+    """The `(rows, length)` to measure, in the order in which they say something.
 
     Lengths are the bucket edges up to `max_length`; rows are powers of two, and the largest batch
-    of that length. First come single rows of every length, then the largest batches, then what
-    lies between; short lengths, which are cheap, before long ones.
+    of that length. First come single rows of every length, then what has few tokens.
     """
     longest = limits.max_length or limits.buckets[-1]
     lengths = [edge for edge in limits.buckets if 0 < edge <= longest] or [max(1, longest)]
-    ranked: list[tuple[int, int, int]] = []
-    for length in lengths:
-        counts = _row_counts(limits, length)
-        ranked += [(_rank(at, len(counts)), length, rows) for at, rows in enumerate(counts)]
-    return [(rows, length) for _, length, rows in sorted(ranked)]
+    points = [(rows, length) for length in lengths for rows in _row_counts(limits, length)]
+    return sorted(points, key=lambda point: (point[0] > 1, point[0] * point[1], point[0]))
 
 
 def _row_counts(limits: Limits, length: int) -> list[int]:
-    most = max(1, min(limits.max_batch_size, limits.max_batch_tokens // length))
+    most = limits.max_batch_size or AUTO_ROWS
+    if limits.max_batch_tokens:
+        most = max(1, min(most, limits.max_batch_tokens // length))
     counts = [1 << power for power in range(most.bit_length())]
     return counts if counts[-1] == most else [*counts, most]
-
-
-def _rank(at: int, count: int) -> int:
-    """0 for a single row, 1 for the largest batch, 2 for every other, 3 for the rest."""
-    if at == 0:
-        return 0
-    if at == count - 1:
-        return 1
-    return 2 if at % 2 == 0 else 3
 
 
 def warm_up(loaded: LoadedModel, clock: Clock) -> list[CurvePoint]:
     """Run example rows through all three stages; returns `(rows, length, milliseconds)`, sorted.
 
-    Takes about `WARM_UP_MS`, and longer only where a single batch does. Empty where the model makes
-    no examples.
+    Takes about `WARM_UP_MS`: a batch that may take longer than is left is passed over. Empty where
+    the model makes no examples.
 
     Raises:
         RequestError: the model fails on its own examples.
@@ -70,8 +59,9 @@ def warm_up(loaded: LoadedModel, clock: Clock) -> list[CurvePoint]:
     curve: dict[tuple[int, int], float] = {}
     ends_ms = clock.monotonic_ms() + WARM_UP_MS
     for rows, length in plan_points(loaded.record.limits):
-        if curve and clock.monotonic_ms() >= ends_ms:
-            break
+        left_ms = ends_ms - clock.monotonic_ms()
+        if curve and at_most_ms(curve, rows, length) > left_ms:
+            continue
         example = loaded.model.example(length)
         if example is None:
             return []
@@ -84,15 +74,25 @@ def warm_up(loaded: LoadedModel, clock: Clock) -> list[CurvePoint]:
     return [(*point, round(curve[point], 4)) for point in sorted(curve)]
 
 
-def try_once(loaded: LoadedModel) -> None:
-    """Run one example and the largest batch, of a version whose cost is known already.
+def at_most_ms(curve: Mapping[tuple[int, int], float], rows: int, length: int) -> float:
+    """What a batch may take, from what was measured: as if rows and tokens only added up.
+
+    0 where nothing was measured.
+    """
+    sure = [ms * max(1.0, rows / n) * max(1.0, length / of) for (n, of), ms in curve.items()]
+    return min(sure, default=0.0)
+
+
+def try_once(loaded: LoadedModel, curve: Sequence[CurvePoint]) -> None:
+    """Run one example and the largest batch of a curve, whose costs are known already.
 
     Raises:
         RequestError: the model fails on its own examples.
     """
-    points = plan_points(loaded.record.limits)
-    largest = max(points, key=lambda point: (point[0] * point[1], point[0]))
-    for rows, length in (points[0], largest):
+    first = plan_points(loaded.record.limits)[0]
+    points = [(rows, length) for rows, length, _ in curve]
+    largest = max(points, key=lambda point: (point[0] * point[1], point[0]), default=first)
+    for rows, length in dict.fromkeys([first, largest]):
         example = loaded.model.example(length)
         request = None if example is None else example_request(loaded, example)
         if request is not None:

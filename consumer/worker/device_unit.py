@@ -97,7 +97,7 @@ class DeviceUnit:
     def adjust_lane(self, lane: Lane, record: VersionRecord) -> None:
         """Take over changed limits, here and in the device process."""
         with self._lock:
-            lane.record = record
+            lane.adjust(record)
             self.send([Adjust(lane.number, record.to_wire())])
 
     def drop_lane(self, lane: Lane) -> bool:

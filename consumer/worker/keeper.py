@@ -168,7 +168,7 @@ class WorkerKeeper:
                 "device": self._context.settings.device,
                 "host": socket.gethostname(),
                 "pid": str(getpid()),
-                "room": str(sum(2 * lane.record.limits.max_batch_size for lane in lanes)),
+                "room": str(sum(2 * lane.limits.max_batch_size for lane in lanes)),
             },
         ).to_fields()
 

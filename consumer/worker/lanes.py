@@ -98,7 +98,9 @@ def lane_state(lane: Lane) -> dict[str, str]:
         return {"state": REFUSED, "reason": lane.refusal}
     if not lane.ready:
         return {"state": LOADING}
-    return {"state": READY, **engine_in_words(lane.engine)}
+    origin = "limit" if lane.record.limits.max_batch_size else "measured"
+    rows = {"rows": str(lane.limits.max_batch_size), "rows_from": origin}
+    return {"state": READY, **rows, **engine_in_words(lane.engine)}
 
 
 def _device_misfit(record: VersionRecord, device: str) -> str:

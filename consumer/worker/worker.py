@@ -143,7 +143,7 @@ class Worker(SharedState):
         """Take over changed limits, here and in the device process."""
         unit = self.unit_of(lane)
         if unit is None:
-            lane.record = record
+            lane.adjust(record)
         else:
             unit.adjust_lane(lane, record)
 

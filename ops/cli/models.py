@@ -16,10 +16,11 @@ from ...models.measurements import measurements_of
 from ...models.store import Store
 from ...service.regular_files import read_regular
 from ...wire.errors import StoreError
+from ..model_limits import what_keeps_batches_small
 from ..model_template import write_model_folder
 from ._shared.finding import find_version, warn_left_out
 from ._shared.options import LOGS, Loaded, examples, json_option, with_settings
-from ._shared.output import json_text, make_table, print_json, print_table, say
+from ._shared.output import json_text, make_table, print_json, print_table, say, warn
 from ._shared.progress import progress_bar
 from ._shared.publishing import parse_publish_options, publish_options, split_class
 from .models_environment import environment
@@ -107,6 +108,8 @@ def publish(loaded: Loaded, *, source: str, as_json: bool, **given: Any) -> None
     store = Store(loaded.settings.store)
     with progress_bar() as report:
         manifest = store.publish(draft, sources, report)
+    if warning := what_keeps_batches_small(manifest.limits, manifest.limits.buckets[-1]):
+        warn(warning)
     _report_published(manifest, store, as_json=as_json)
 
 

@@ -10,11 +10,12 @@ import click
 from ...consumer.device.trial import STAGES, Trial
 from ...models.store import Store
 from ...wire.tensors import decode_columns
+from ..model_limits import what_keeps_batches_small
 from ..trying import Candidate, TrialRequest, candidate_of_file, candidate_of_store, try_candidate
 from ._shared.answers import describe_outputs, read_inputs
 from ._shared.finding import find_version
 from ._shared.options import ENVIRONMENTS, LOGS, Loaded, examples, json_option, with_settings
-from ._shared.output import print_json, say
+from ._shared.output import print_json, say, warn
 from ._shared.publishing import content_options, parse_publish_options, split_class
 
 
@@ -59,6 +60,9 @@ def try_model(loaded: Loaded, *, source: str, stage: str, as_json: bool, **given
     wanted = TrialRequest(inputs=inputs, parameters=given.pop("parameters"), stage=stage)
     with _candidate(loaded, source, given) as candidate:
         trial = try_candidate(candidate, wanted, loaded.settings, loaded.environ)
+    longest = max(trial.lengths, default=1)
+    if warning := what_keeps_batches_small(candidate.manifest.limits, longest):
+        warn(warning)
     if as_json:
         print_json(asdict(trial))
         return

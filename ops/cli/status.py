@@ -103,7 +103,7 @@ def _workers_table(found: FleetStatus) -> Table:
     for model in found.models:
         for worker in model.workers:
             versions = "  ".join(
-                f"{name}: {worker.state_of(name)}{worker.engine_of(name)}"
+                f"{name}: {worker.state_of(name)}{worker.engine_of(name)}{worker.rows_of(name)}"
                 for name in worker.versions
             )
             facts = "  ".join(f"{name} {value}" for name, value in worker.facts.items() if value)

@@ -14,7 +14,7 @@ import batchfleet
 from batchfleet.broker.requests import CLOCK_TOLERANCE_MS
 from batchfleet.wire import limits
 from batchfleet.wire.codec import CONTENT_TYPES, JSON, MSGPACK, decode_body, is_whole_reply
-from batchfleet.wire.deployment import INTAKES, LIMIT_ROWS, TRUNCATE_POLICIES, Limits
+from batchfleet.wire.deployment import AUTO, INTAKES, LIMIT_ROWS, TRUNCATE_POLICIES, Limits
 from batchfleet.wire.errors import ErrorBody, ErrorKind, RequestError, Source
 from batchfleet.wire.keys import (
     INGRESS_GROUP,
@@ -289,16 +289,18 @@ def test_datatypes_are_those_of_the_code():
     assert sizes["BF16"] == "2"
 
 
+def limit_in(cell):
+    return AUTO if cell == f"`{AUTO}`" else float(cell)
+
+
 def test_deployment_limits_are_those_of_the_code():
     table = only_table("limit", "lowest", "highest", "default")
     documented = {
-        bare(r["limit"]): (float(r["lowest"]), float(r["highest"]), float(r["default"]))
+        bare(r["limit"]): (float(r["lowest"]), float(r["highest"]), limit_in(r["default"]))
         for r in table
     }
-    defaults = Limits()
-    in_code = {
-        name: (row.lowest, row.highest, getattr(defaults, name)) for name, row in LIMIT_ROWS.items()
-    }
+    defaults = Limits().to_wire()
+    in_code = {name: (row.lowest, row.highest, defaults[name]) for name, row in LIMIT_ROWS.items()}
     assert documented == in_code
     besides = {item.name for item in fields(Limits)} - set(documented)
     assert besides == {"truncate", "buckets", "input_prefixes"}

@@ -41,9 +41,9 @@ PROGRAM_MUTANTS = [
         path="consumer/device/readiness.py",
         before=(
             "        check_golden(loaded, files.golden, loaded.record.precision)\n"
-            "        try_once(loaded)\n"
+            "        try_once(loaded, known.curve)\n"
         ),
-        after="        try_once(loaded)\n",
+        after="        try_once(loaded, known.curve)\n",
         tests=(f"{CHOICE}::test_the_next_start_measures_nothing_and_still_checks",),
     ),
     Mutant(
@@ -236,32 +236,32 @@ PROGRAM_MUTANTS = [
     Mutant(
         name="a batch of one row too many",
         breaks="batches keep the limit",
-        path="consumer/batching/batcher.py",
-        before="        if after > limits.max_batch_size:\n",
-        after="        if count > limits.max_batch_size:\n",
+        path="consumer/batching/cutting.py",
+        before="min(len(lengths), limits.max_batch_size or AUTO_ROWS) + 1",
+        after="min(len(lengths), limits.max_batch_size + 1) + 1",
         tests=(f"{BATCHER}::test_never_more_rows_than_the_limit",),
     ),
     Mutant(
         name="padding costs nothing",
         breaks="batches keep the limit of tokens, padding included",
-        path="consumer/batching/batcher.py",
-        before="        if longest * after > limits.max_batch_tokens:\n",
-        after="        if tokens > limits.max_batch_tokens:\n",
+        path="consumer/batching/cutting.py",
+        before="padded > limits.max_batch_tokens\n",
+        after="padded - 2 * counts > limits.max_batch_tokens\n",
         tests=(f"{BATCHER}::test_tokens_that_are_only_padding_count_as_well",),
     ),
     Mutant(
         name="a batch of different parameters",
         breaks="only rows that agree share a batch",
         path="consumer/batching/batcher.py",
-        before="(row for row in rows if row.key == head.key)",
-        after="iter(rows)",
+        before="[row for row in rows if row.key == head.key]",
+        after="list(rows)",
         tests=(f"{BATCHER}::test_only_rows_with_the_same_key_share_a_batch",),
     ),
     Mutant(
         name="the oldest row may wait for ever",
         breaks="nobody starves",
         path="consumer/batching/batcher.py",
-        before="    return (0 if aged else row.level,",
+        before="    return (top if aged else row.level,",
         after="    return (row.level,",
         tests=(f"{BATCHER}::test_high_priority_goes_first_until_a_low_one_has_aged",),
     ),

@@ -221,8 +221,9 @@ class SimulatedDevice:
         rows = [(one.number, at) for one in taken for at in range(len(one.texts))]
         limits = self._record.limits
         longest = max((length for one in taken for length in one.lengths), default=0)
+        tokens = longest * len(rows)
         too_many = len(rows) > limits.max_batch_size
-        if too_many or longest * len(rows) > limits.max_batch_tokens:
+        if too_many or tokens > (limits.max_batch_tokens or tokens):
             self._say(self._occupy(1.0), Done(message.batch, [], 0.0, prepared, failures, []))
             return
         self._run(message.batch, rows, prepared, failures)

@@ -18,7 +18,7 @@ from batchfleet.ops.deployment import (
     undeploy,
     with_changes,
 )
-from batchfleet.ops.model_limits import limits_in_force
+from batchfleet.ops.model_limits import limits_in_force, what_keeps_batches_small
 from batchfleet.testing.twin.executors import MemoryBroker
 from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.deployment import Limits, VersionRecord
@@ -179,3 +179,20 @@ def test_what_others_add_meanwhile_goes_as_well(times):
 def test_whoever_changes_a_model_all_the_time_is_reported():
     with pytest.raises(SettingsError, match="somebody else is changing m"):
         undeploy_beside(1000)
+
+
+@pytest.mark.parametrize(
+    ("limits", "length", "rows"),
+    [
+        ({}, 4096, None),
+        ({"max_batch_tokens": 1024, "max_batch_size": 64}, 28, 36),
+        ({"max_batch_tokens": 1024}, 32, None),
+        ({"max_batch_tokens": 1024}, 256, 4),
+        ({"max_batch_tokens": 10}, 256, 1),
+        ({"max_batch_tokens": 10}, 0, 10),
+    ],
+)
+def test_a_limit_that_keeps_batches_small_is_named(limits, length, rows):
+    warning = what_keeps_batches_small(Limits(**limits), length)
+    assert bool(warning) == (rows is not None)
+    assert rows is None or f" lets {rows} of " in warning

@@ -38,7 +38,7 @@ def test_a_hash_is_read_with_the_overrides_laid_over():
     assert found.intake == "hold"
     one, two = found.versions["1"], found.versions["2"]
     assert (one.limits.max_batch_size, one.limits.backlog, one.limits.truncate) == (8, 99, "end")
-    assert (two.limits.max_batch_size, two.limits.backlog) == (32, 99)
+    assert (two.limits.max_batch_size, two.limits.backlog) == (0, 99)
     assert one.device == "cpu"
     assert found.overrides == {"backlog": 99, "truncate": "end"}
 
@@ -106,10 +106,24 @@ def test_limits_have_a_range_with_both_ends(name):
     row = LIMIT_ROWS[name]
     assert check_limit(name, row.lowest) == row.lowest
     assert check_limit(name, row.highest) == row.highest
-    assert row.lowest <= getattr(Limits(), name) <= row.highest
+    default = getattr(Limits(), name)
+    assert row.lowest <= default <= row.highest or (default == 0 and row.or_auto)
     for outside in (row.lowest - 1, row.highest + 1, float("nan"), float("inf"), True, "5", None):
         with pytest.raises(SettingsError, match=name):
             check_limit(name, outside)
+
+
+@pytest.mark.parametrize("name", LIMIT_ROWS)
+def test_auto_is_a_value_of_the_limits_that_workers_find(name):
+    if not LIMIT_ROWS[name].or_auto:
+        with pytest.raises(SettingsError, match=name):
+            check_limit(name, "auto")
+        return
+    assert check_limit(name, "auto") == 0
+    assert Limits().to_wire()[name] == "auto"
+    assert limits_from_wire(Limits().to_wire()) == Limits()
+    with pytest.raises(SettingsError, match="or 'auto'"):
+        check_limit(name, 0)
 
 
 def test_whole_limits_take_no_fractions():

@@ -76,10 +76,26 @@ def test_the_batch_ends_where_each_further_row_costs_more():
     assert (len(batch.rows), batch.release) == (4, "knee")
 
 
-def test_of_equally_good_batches_the_largest_is_taken():
+def test_rows_that_gain_nothing_by_company_run_in_small_batches():
     linear = CostCurve.from_points([(1, 10, 4.0), (8, 10, 32.0)])
     batch = choose_batch([row(n, 10) for n in range(8)], 10, LIMITS, linear)
+    assert len(batch.rows) <= 2
+    assert batch.release == "knee"
+
+
+def test_rows_of_a_quick_model_run_together_since_a_batch_costs_as_well():
+    quick = CostCurve.from_points([(1, 10, 0.01), (8, 10, 0.08)])
+    batch = choose_batch([row(n, 10) for n in range(8)], 10, LIMITS, quick)
     assert (len(batch.rows), batch.release) == (8, "idle")
+
+
+def test_a_short_row_overtakes_a_long_one_of_about_its_age_and_no_older_one():
+    curve = CostCurve.from_points([(1, 8, 4.0), (1, 256, 80.0)])
+    younger_ms = 700
+    rows = [row(1, 256), row(2, 8, rank_ms=younger_ms)]
+    assert chosen(choose_batch(rows, younger_ms, LIMITS, curve)) == [2]
+    later = [row(1, 256), row(2, 8, rank_ms=younger_ms + 100)]
+    assert chosen(choose_batch(later, younger_ms + 100, LIMITS, curve)) == [1]
 
 
 def test_no_knee_where_bigger_is_better():

@@ -404,7 +404,7 @@ def test_a_run_teaches_what_a_large_batch_of_a_slow_model_costs_unless_it_broke(
     rows = [(item.request, 0) for item in run.items]
     failures = [Failure(1, POISON.code, "it broke at once", [])] if breaks else []
     bench.core.receive(Done(run.batch, rows, 2_000.0, prepared, failures, answered(2, 3, 4)), 2.0)
-    assert bench.lane.cost.milliseconds(8, 4) == (16_000 if breaks else 9_000)
+    assert bench.lane.cost.milliseconds(8, 4) == (14_600 if breaks else 8_300)
 
 
 def test_rows_of_several_kinds_run_one_kind_after_the_other():

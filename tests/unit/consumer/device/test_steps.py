@@ -1,7 +1,8 @@
 """Steps of the device process that need no process: warm-up, places, the book of requests."""
 
+import numpy as np
 import pytest
-from support.device_lane import lane_of, open_request
+from support.device_lane import lane_of, open_request, prepared
 from support.manual_clock import ManualClock
 
 from batchfleet.consumer.device.host import DeviceChoice, read_device
@@ -10,6 +11,7 @@ from batchfleet.consumer.device.warming import WARM_UP_MS, plan_points, warm_up
 from batchfleet.models.model import Model, Row
 from batchfleet.wire.deployment import Limits
 from batchfleet.wire.errors import ErrorKind, ProtocolError, RequestError, SettingsError
+from batchfleet.wire.signature import Signature, TensorSpec
 
 
 class Timed(Model):
@@ -57,9 +59,8 @@ def test_other_device_settings_are_refused(text):
 
 def test_points_without_a_length_rule_are_powers_of_two_and_the_largest_batch():
     points = plan_points(Limits(max_batch_size=12, max_batch_tokens=1000))
-    assert points[0] == (1, 1)
-    assert points[1] == (12, 1)
-    assert set(points) == {(1, 1), (2, 1), (4, 1), (8, 1), (12, 1)}
+    assert points == [(1, 1), (2, 1), (4, 1), (8, 1), (12, 1)]
+    assert plan_points(Limits()) == [(rows, 1) for rows in (1, 2, 4, 8, 16, 32)]
 
 
 def test_points_stay_inside_the_limits_and_every_length_has_one_row():
@@ -148,3 +149,33 @@ def test_the_book_is_bounded():
     book.expect(1, range(REQUESTS_MAX))
     with pytest.raises(ProtocolError):
         book.expect(1, [REQUESTS_MAX])
+
+
+def any_size(**of):
+    return Signature(inputs=(TensorSpec(name="pixels", **{"datatype": "FP32", **of}),))
+
+
+PICTURES = any_size(shape=(-1, 28, 28))
+
+
+class Arrays(Model):
+    def preprocess(self, row):
+        return {"x": np.asarray(next(iter(row.values())))}
+
+
+@pytest.mark.parametrize(
+    ("record", "stack", "length"),
+    [
+        ({"signature": PICTURES}, False, 1),
+        ({"signature": PICTURES}, True, 28),
+        ({"signature": PICTURES, "bytes_per_token": 4.0}, False, 28),
+        ({}, False, 28),
+        ({"signature": any_size(shape=(-1, 28, -1))}, False, 28),
+        ({"signature": any_size(datatype="BYTES")}, False, 28),
+    ],
+)
+def test_rows_of_a_fixed_shape_have_no_length(record, stack, length):
+    model = Arrays()
+    model.stack = stack
+    columns = {"pixels": np.zeros((2, 28, 28), np.float32)}
+    assert prepared(lane_of(model, **record), columns).lengths == [length, length]

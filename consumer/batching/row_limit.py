@@ -1,0 +1,37 @@
+"""How many rows make a full batch where no limit says so: found under traffic. Pure."""
+
+from dataclasses import dataclass, replace
+
+from ...wire.deployment import AUTO_ROWS
+from .cost import GAIN
+
+# Beyond it, choosing rows would cost more than a larger batch could save.
+_ROWS_MAX = 1024
+# Runs in a row that may fail to gain: one that stumbled proves nothing.
+_MISSES_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RowLimit:
+    """The rows of a full batch in force: `AUTO_ROWS`, doubled while runs of that size gain.
+
+    `most` is what is known not to gain any more, and never tried again.
+    """
+
+    rows: int = AUTO_ROWS
+    most: int = _ROWS_MAX
+    misses: int = 0
+
+    def after(self, gain: float, *, is_backlogged: bool) -> "RowLimit":
+        """The limit once a full batch has run.
+
+        `gain` is how much more it got done in a millisecond than half of it would have. It grows
+        only where no worker has room for what waits: else rows are better shared.
+        """
+        if gain >= GAIN:
+            grows = is_backlogged and self.rows < self.most
+            return RowLimit(self.rows * 2 if grows else self.rows, self.most)
+        if self.misses + 1 < _MISSES_MAX:
+            return replace(self, misses=self.misses + 1)
+        rows = max(AUTO_ROWS, self.rows // 2)
+        return RowLimit(rows, most=rows)
