@@ -86,9 +86,10 @@ def _half(fleet, count):
     answered = asyncio.run(_ask(fleet, count))
     pause_s(_RESULT_TTL_MS / 1000 + _SPARE_S)
     replies = sum(1 for _ in fleet.server.scan_iter("*:re:*", count=10_000))
-    # What is left with a TTL are the announcements of the living.
+    # What is left with a TTL are the announcements of the living, and the list of routers.
+    living = len(fleet.lanes(MODEL)) + len(fleet.routers) + 1
     until(
-        lambda: fleet.server.info("keyspace")["db0"]["expires"] <= len(fleet.lanes(MODEL)),
+        lambda: fleet.server.info("keyspace")["db0"]["expires"] <= living,
         "replies and tombstones have expired",
         _TOMBSTONE_S + _PATIENCE_S,
     )
