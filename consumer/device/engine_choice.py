@@ -29,7 +29,7 @@ from .faults import cleaned, is_failure, model_error
 from .golden import answer_to, check_golden
 from .loaded_models import LoadedModel, PreparedRequest, take_all
 from .running import batch_of, keep_output, outputs_of
-from .warming import batch_ms, example_request, times
+from .warming import batch_ms, example_request, most_rows, times
 
 # Rows of a batch of fair size.
 _FAIR_ROWS = 8
@@ -164,8 +164,7 @@ class _Bench:
         return [self._fastest_ms(request, rows) for rows in self._row_counts(request.lengths[0])]
 
     def _row_counts(self, length: int) -> list[int]:
-        limits = self.loaded.record.limits
-        fair = min(_FAIR_ROWS, limits.max_batch_size, limits.max_batch_tokens // length)
+        fair = min(_FAIR_ROWS, most_rows(self.loaded.record.limits, length))
         return [1, fair] if fair > 1 else [1]
 
     def _fastest_ms(self, request: PreparedRequest, rows: int) -> float:

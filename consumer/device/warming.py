@@ -39,10 +39,16 @@ def plan_points(limits: Limits) -> list[tuple[int, int]]:
     return sorted(points, key=lambda point: (point[0] > 1, point[0] * point[1], point[0]))
 
 
-def _row_counts(limits: Limits, length: int) -> list[int]:
+def most_rows(limits: Limits, length: int) -> int:
+    """How many rows of a length are measured in one batch, at most."""
     most = limits.max_batch_size or AUTO_ROWS
     if limits.max_batch_tokens:
         most = max(1, min(most, limits.max_batch_tokens // length))
+    return most
+
+
+def _row_counts(limits: Limits, length: int) -> list[int]:
+    most = most_rows(limits, length)
     counts = [1 << power for power in range(most.bit_length())]
     return counts if counts[-1] == most else [*counts, most]
 

@@ -38,7 +38,7 @@ def test_nobody_waits_for_a_large_request_to_be_prepared():
     """X5: neither other lanes nor small requests of its own."""
     bench = Bench()
     other = bench.core.open_lane("other", VersionRecord(version="1"))
-    bench.core.receive(Ready(other.number, [], "l" * 16, 0, 1.0), 0)
+    bench.core.receive(Ready(other.number, [], "l" * 16, 0, 1.0, []), 0)
     bench.take(entry("large", inputs=LARGE))
     (prepare,) = bench.plan()
     assert isinstance(prepare, Prepare)
