@@ -1,11 +1,11 @@
 """Inputs at URLs through a whole fleet, of several tenants."""
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 from support.fleet import draft_of, limits, running_fleet, until
+from support.pages import served_pages
 
 MODEL = "m"
 # Fetches of one tenant at one host that are under way in one device process.
@@ -30,17 +30,9 @@ class Pages(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def pages():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
-    server.asked, server.over = [], threading.Event()
-    server.handle_error = lambda *_: None  # the fetcher has left
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    server.root = f"http://127.0.0.1:{server.server_port}/in/"
-    yield server
-    server.over.set()
-    server.shutdown()
-    thread.join(10)
-    server.server_close()
+    with served_pages(Pages) as server:
+        server.handle_error = lambda *_: None  # the fetcher has left
+        yield server
 
 
 @pytest.mark.parametrize("count", [8, 100])

@@ -2,11 +2,12 @@
 
 import socket
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from time import monotonic
 
 import pytest
 from support.fleet import until
+from support.pages import served_pages
 
 from batchfleet.consumer.device.fetching import Fetcher, host_of
 from batchfleet.service.clock import SystemClock
@@ -51,16 +52,8 @@ class Pages(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def pages():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
-    server.asked, server.over = [], threading.Event()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    server.root = f"http://127.0.0.1:{server.server_port}/in/"
-    yield server
-    server.over.set()
-    server.shutdown()
-    thread.join(10)
-    server.server_close()
+    with served_pages(Pages) as server:
+        yield server
 
 
 def limits(*prefixes, **values):
