@@ -17,7 +17,7 @@ from ..wire.errors import BatchfleetError, ErrorKind, RequestError, SettingsErro
 from ..wire.keys import ModelKeys
 from ..wire.names import require_name, shown
 from ..wire.numbers import number_in
-from ..wire.reading import from_json
+from ..wire.reading import as_map, from_json
 
 _LIMIT_NAMES = frozenset(item.name for item in fields(Limits))
 _OVERRIDE = "set:"
@@ -30,13 +30,25 @@ class OpenRequestsError(BatchfleetError):
     """Requests are open that the operation would strand; wait for them, or force it."""
 
 
+class ChangedError(BatchfleetError):
+    """Somebody else has changed the deploy record since it was read; nothing was written."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """What a command needs to change a fleet: a connection, the namespace, and new nonces."""
+    """What a command needs to change a fleet.
+
+    Attributes:
+        executor: a connection.
+        namespace: of the fleet.
+        draw_nonce: makes new nonces.
+        who: how others are told who changed a record, `user@host:pid`.
+    """
 
     executor: BlockingExecutor
     namespace: str
     draw_nonce: Callable[[], str]
+    who: str = ""
 
     def keys(self, model: str) -> ModelKeys:
         """The keys of one model.
@@ -82,47 +94,121 @@ def deploy(
     return Deployed(model=model, version=record.version, epoch=epoch)
 
 
-def offer(operator: Operator, model: str, record: VersionRecord) -> Deployed:
-    """Have workers load a version in addition to the stable one, which keeps serving.
+def reconfigure(
+    operator: Operator,
+    seen: Deployment,
+    fields: Mapping[str, bytes],
+    what: str,
+    streams: Sequence[str] = (),
+) -> Deployed:
+    """Change fields of the deploy record that was seen, if it is still that one.
+
+    Args:
+        operator: who does it.
+        seen: the record from which the change follows.
+        fields: name → new value; empty = remove.
+        what: what is done, for others who would do something else: `deploy m/2`.
+        streams: work streams that there have to be then.
 
     Raises:
-        CallerError: `unknown_model`, or `bad_request` where model or version is not a name.
+        ChangedError: it is another by now; the text says who has done what.
+        CallerError: `unknown_model` where the model is not deployed any more.
+        ServerError: refused or unreachable; read the record again.
+    """
+    keys, nonce = operator.keys(seen.model), operator.draw_nonce()
+    changed = {**fields, "by": _signature(operator, what, nonce)}
+    epoch = operator.executor.run(fleet.configure(keys, changed, streams, nonce, seen.stamp))
+    if epoch == fleet.CHANGED:
+        raise changed_error(seen.model, operator.deploy_hash(seen.model))
+    if not epoch:
+        raise unknown_model(seen.model)
+    stable = fields.get("stable", b"").decode() or seen.stable
+    return Deployed(model=seen.model, version=stable, epoch=epoch)
+
+
+def _signature(operator: Operator, what: str, nonce: str) -> bytes:
+    return orjson.dumps({"who": operator.who, "what": what, "nonce": nonce})
+
+
+def changed_error(model: str, deploy_hash: Mapping[str, bytes]) -> ChangedError:
+    """The error that says who has changed a record, as far as the record tells."""
+    try:
+        by = as_map("by", from_json("by", deploy_hash.get("by", b"{}")))
+    except SettingsError:
+        by = {}
+    # Somebody may have changed the record since without signing it.
+    is_signed = str(by.get("nonce", "")).encode() == deploy_hash.get("nonce", b"")
+    who = shown(str(by.get("who"))) if is_signed and by.get("who") else "somebody else"
+    what = f" ({shown(str(by.get('what')))})" if is_signed and by.get("what") else ""
+    return ChangedError(f"{who} has changed {model} meanwhile{what}; look at `batchfleet status`")
+
+
+def offer(
+    operator: Operator, seen: Deployment, record: VersionRecord, only: Sequence[str] | None = None
+) -> Deployed:
+    """Have workers load a version in addition to the stable one, which keeps serving.
+
+    What the record says of the version otherwise, as that it is kept for going back, gives way.
+
+    Args:
+        operator: who does it.
+        seen: the deploy record as read.
+        record: of the version, with the `deployed` that marks it as the caller's.
+        only: names of the workers that shall load it; None = all.
+
+    Raises:
+        ChangedError: the record is another by now.
+        CallerError: `unknown_model`, or `bad_request` where the version is not a name.
         ServerError: refused or unreachable; run it again.
     """
-    keys = operator.keys(model)
-    require_name("version", record.version)
-    streams = streams_of(keys, record, overrides_in(operator.deploy_hash(model)))
-    nonce = operator.draw_nonce()
-    command = fleet.offer(keys, replace(record, deployed=nonce), streams, nonce)
-    epoch = operator.executor.run(command)
-    if not epoch:
-        raise RequestError.of(ErrorKind.UNKNOWN_MODEL, f"no model {shown(model)} is deployed")
-    return Deployed(model=model, version=record.version, epoch=epoch)
+    version = require_name("version", record.version)
+    fields = {
+        f"version:{version}": record.to_wire(),
+        f"kept:{version}": b"",
+        f"workers:{version}": b"" if only is None else orjson.dumps({"only": list(only)}),
+    }
+    streams = streams_of(operator.keys(seen.model), record, seen.overrides)
+    return reconfigure(operator, seen, fields, f"deploy {seen.model}/{version}", streams)
 
 
-def withdraw(operator: Operator, model: str, record: VersionRecord) -> int:
+def switch(operator: Operator, seen: Deployment, version: str) -> Deployed:
+    """Make an offered version the stable one, and end what share of requests a canary got.
+
+    Raises:
+        ChangedError: the record is another by now.
+        CallerError: `bad_request` where the version is not offered.
+        ServerError: refused or unreachable; read the record again.
+    """
+    if version not in seen.versions:
+        raise RequestError.of(ErrorKind.BAD_REQUEST, f"{seen.model}/{version} is not offered")
+    fields = {"stable": version.encode(), "canary": b""}
+    return reconfigure(operator, seen, fields, f"deploy {seen.model}/{version}")
+
+
+def withdraw(operator: Operator, model: str, version: str, *, keep: bool = False) -> int:
     """Take a version that is not the stable one out of service; returns the entries it still has.
 
     0 means that it is gone. Running it again is harmless.
 
+    Args:
+        operator: who does it.
+        model: which model.
+        version: which version.
+        keep: whether its record is kept, for going back.
+
     Raises:
-        CallerError: `bad_request` where it is the stable version.
+        CallerError: `bad_request` where it is the stable version, or a canary.
         ServerError: refused or unreachable; run it again.
     """
     keys = operator.keys(model)
-    deploy_hash = operator.deploy_hash(model)
-    deployed = Deployment.from_hash(model, deploy_hash)
-    in_force = deployed.versions.get(record.version) if deployed is not None else None
-    streams = (
-        streams_of(keys, record, overrides_in(deploy_hash))
-        if in_force is None
-        else fleet.queue_streams(keys, in_force)  # draining buckets as well
-    )
-    left = operator.executor.run(fleet.withdraw(keys, record.version, streams))
+    deployed = Deployment.from_hash(model, operator.deploy_hash(model))
+    record = None if deployed is None else deployed.versions.get(version)
+    if record is None:
+        return 0
+    streams = fleet.queue_streams(keys, record)  # draining buckets as well
+    left = operator.executor.run(fleet.withdraw(keys, version, streams, keep=keep))
     if left < 0:
-        raise RequestError.of(
-            ErrorKind.BAD_REQUEST, f"{model}/{record.version} is the stable version"
-        )
+        raise RequestError.of(ErrorKind.BAD_REQUEST, f"{model}/{version} takes requests")
     return left
 
 
@@ -228,8 +314,13 @@ def require_deployment(model: str, deploy_hash: Mapping[str, bytes]) -> Deployme
     """
     found = Deployment.from_hash(model, deploy_hash)
     if found is None:
-        raise RequestError.of(ErrorKind.UNKNOWN_MODEL, f"no model {shown(model)} is deployed")
+        raise unknown_model(model)
     return found
+
+
+def unknown_model(model: str) -> RequestError:
+    """The error that says that a model is not deployed."""
+    return RequestError.of(ErrorKind.UNKNOWN_MODEL, f"no model {shown(model)} is deployed")
 
 
 def undeploy(operator: Operator, model: str, *, forced: bool = False) -> int:
