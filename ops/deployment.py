@@ -12,12 +12,19 @@ import orjson
 
 from ..broker import fleet
 from ..broker.blocking import BlockingExecutor
-from ..wire.deployment import Deployment, Limits, VersionRecord, check_limit, limits_from_wire
+from ..wire.deployment import (
+    Deployment,
+    Limits,
+    Stamp,
+    VersionRecord,
+    check_limit,
+    limits_from_wire,
+)
 from ..wire.errors import BatchfleetError, ErrorKind, RequestError, SettingsError
 from ..wire.keys import ModelKeys
 from ..wire.names import require_name, shown
 from ..wire.numbers import number_in
-from ..wire.reading import as_map, from_json
+from ..wire.reading import from_json
 
 _LIMIT_NAMES = frozenset(item.name for item in fields(Limits))
 _OVERRIDE = "set:"
@@ -41,14 +48,13 @@ class Operator:
     Attributes:
         executor: a connection.
         namespace: of the fleet.
-        draw_nonce: makes new nonces.
-        who: how others are told who changed a record, `user@host:pid`.
+        draw_nonce: makes new nonces. What stands before the last colon of one is how others are
+            told who has changed a record, `user@host:pid`.
     """
 
     executor: BlockingExecutor
     namespace: str
     draw_nonce: Callable[[], str]
-    who: str = ""
 
     def keys(self, model: str) -> ModelKeys:
         """The keys of one model.
@@ -73,11 +79,24 @@ class Deployed:
 
 
 def deploy(
-    operator: Operator, model: str, record: VersionRecord, tenants: Sequence[str]
+    operator: Operator,
+    model: str,
+    record: VersionRecord,
+    tenants: Sequence[str],
+    stamp: Stamp | None = None,
 ) -> Deployed:
     """Make `record` the stable version of `model` for `tenants`, and enlist the model.
 
+    Args:
+        operator: who does it.
+        model: which model.
+        record: of the version. Without a mark `deployed`, it gets a new one: workers look again at
+            a version that they refuse.
+        tenants: for whom, beside those for whom it is deployed already.
+        stamp: that of the deploy record from which this follows; None = any, or none.
+
     Raises:
+        ChangedError: the record is another by now.
         CallerError: `bad_request` where model, version or a tenant is not a name.
         ServerError: refused or unreachable; run it again.
     """
@@ -87,19 +106,17 @@ def deploy(
         require_name("tenant", tenant)
     streams = streams_of(keys, record, overrides_in(operator.deploy_hash(model)))
     nonce = operator.draw_nonce()
-    command = fleet.deploy(keys, replace(record, deployed=nonce), streams, nonce, tenants)
-    epoch = operator.executor.run(command)
+    marked = replace(record, deployed=record.deployed or nonce)
+    epoch = operator.executor.run(fleet.deploy(keys, marked, streams, nonce, tenants, stamp))
+    if epoch == fleet.CHANGED:
+        raise changed_error(model, operator.deploy_hash(model))
     # After the record: a program that sees the name must find the record.
     operator.executor.run(fleet.enlist_model(operator.namespace, model))
     return Deployed(model=model, version=record.version, epoch=epoch)
 
 
 def reconfigure(
-    operator: Operator,
-    seen: Deployment,
-    fields: Mapping[str, bytes],
-    what: str,
-    streams: Sequence[str] = (),
+    operator: Operator, seen: Deployment, fields: Mapping[str, bytes], streams: Sequence[str] = ()
 ) -> Deployed:
     """Change fields of the deploy record that was seen, if it is still that one.
 
@@ -107,17 +124,15 @@ def reconfigure(
         operator: who does it.
         seen: the record from which the change follows.
         fields: name → new value; empty = remove.
-        what: what is done, for others who would do something else: `deploy m/2`.
         streams: work streams that there have to be then.
 
     Raises:
-        ChangedError: it is another by now; the text says who has done what.
+        ChangedError: it is another by now; the text says who has changed it.
         CallerError: `unknown_model` where the model is not deployed any more.
         ServerError: refused or unreachable; read the record again.
     """
     keys, nonce = operator.keys(seen.model), operator.draw_nonce()
-    changed = {**fields, "by": _signature(operator, what, nonce)}
-    epoch = operator.executor.run(fleet.configure(keys, changed, streams, nonce, seen.stamp))
+    epoch = operator.executor.run(fleet.configure(keys, fields, streams, nonce, seen.stamp))
     if epoch == fleet.CHANGED:
         raise changed_error(seen.model, operator.deploy_hash(seen.model))
     if not epoch:
@@ -126,21 +141,16 @@ def reconfigure(
     return Deployed(model=seen.model, version=stable, epoch=epoch)
 
 
-def _signature(operator: Operator, what: str, nonce: str) -> bytes:
-    return orjson.dumps({"who": operator.who, "what": what, "nonce": nonce})
-
-
 def changed_error(model: str, deploy_hash: Mapping[str, bytes]) -> ChangedError:
-    """The error that says who has changed a record, as far as the record tells."""
-    try:
-        by = as_map("by", from_json("by", deploy_hash.get("by", b"{}")))
-    except SettingsError:
-        by = {}
-    # Somebody may have changed the record since without signing it.
-    is_signed = str(by.get("nonce", "")).encode() == deploy_hash.get("nonce", b"")
-    who = shown(str(by.get("who"))) if is_signed and by.get("who") else "somebody else"
-    what = f" ({shown(str(by.get('what')))})" if is_signed and by.get("what") else ""
-    return ChangedError(f"{who} has changed {model} meanwhile{what}; look at `batchfleet status`")
+    """The error that says who has changed a record, and to what."""
+    nonce, stable = (
+        deploy_hash.get(name, b"").decode(errors="replace") for name in ("nonce", "stable")
+    )
+    who = shown(nonce.rpartition(":")[0]) if ":" in nonce else "somebody else"
+    now = (
+        f"{model}/{shown(stable)} is its stable version now" if stable else "it is not deployed now"
+    )
+    return ChangedError(f"{who} has changed {model} meanwhile: {now}")
 
 
 def offer(
@@ -168,7 +178,7 @@ def offer(
         f"workers:{version}": b"" if only is None else orjson.dumps({"only": list(only)}),
     }
     streams = streams_of(operator.keys(seen.model), record, seen.overrides)
-    return reconfigure(operator, seen, fields, f"deploy {seen.model}/{version}", streams)
+    return reconfigure(operator, seen, fields, streams)
 
 
 def switch(operator: Operator, seen: Deployment, version: str) -> Deployed:
@@ -182,7 +192,7 @@ def switch(operator: Operator, seen: Deployment, version: str) -> Deployed:
     if version not in seen.versions:
         raise RequestError.of(ErrorKind.BAD_REQUEST, f"{seen.model}/{version} is not offered")
     fields = {"stable": version.encode(), "canary": b""}
-    return reconfigure(operator, seen, fields, f"deploy {seen.model}/{version}")
+    return reconfigure(operator, seen, fields)
 
 
 def withdraw(operator: Operator, model: str, version: str, *, keep: bool = False) -> int:
