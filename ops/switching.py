@@ -158,6 +158,13 @@ def surplus(deployed: Deployment, keep: int) -> list[str]:
     return kept[: max(0, len(kept) - keep)]
 
 
-def leaving(seen: Deployment, version: str, warm: str = "") -> list[str]:
-    """The versions that leave once this one has taken over; `warm` stays loaded."""
-    return [name for name in seen.versions if name not in (version, warm)]
+def leaving(seen: Deployment, version: str, *, is_warm: bool = False) -> list[str]:
+    """The versions that leave once this one has taken over.
+
+    With `is_warm`, the one that is stable before stays; deployed once more, a version leaves as it
+    is what stays beside it.
+    """
+    stays = (version, seen.stable) if is_warm else (version,)
+    if is_warm and seen.stable == version:
+        return []
+    return [name for name in seen.versions if name not in stays]

@@ -1,6 +1,7 @@
 """Putting a version in service without a gap; `switching` says what comes next."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ..wire.deployment import Deployment, VersionRecord
@@ -17,6 +18,7 @@ from .deployment import (
     deploy,
     offer,
     reconfigure,
+    switch,
     undeploy,
 )
 from .handing_over import Move, fits_beside, next_move
@@ -202,8 +204,7 @@ class Takeover:
     def _deploy(self, seen: Deployment | None) -> Deployed:
         stamp = None if seen is None else seen.stamp
         if seen is not None and not self._terms.is_now:
-            warm = seen.stable if self._terms.is_warm else ""
-            self._leaving = leaving(seen, self._intent.version, warm)
+            self._leaving = leaving(seen, self._intent.version, is_warm=self._terms.is_warm)
         tenants = self._terms.tenants
         done = deploy(self._operator, self._model, self._record, tenants, stamp)
         self._intent = replace(self._intent, has_offered=True)
@@ -234,12 +235,14 @@ class Takeover:
     def _choose_strategy(self, seen: Deployment) -> str:
         workers, wanted = self.verdict.workers, max(1, self._terms.min_ready)
         is_possible = workers - 1 >= wanted
+        if self._terms.strategy == BY_WORKER and self._terms.is_warm:
+            raise SettingsError("worker by worker, no version stays loaded: leave out --warm")
         if self._terms.strategy == BY_WORKER and not is_possible:
             raise SettingsError(
                 f"worker by worker, one of the {workers} workers does not serve {self._model} "
                 f"while it loads, and {wanted} must: start another one, or use --strategy {BESIDE}"
             )
-        if self._terms.strategy or not is_possible:
+        if self._terms.strategy or self._terms.is_warm or not is_possible:
             return self._terms.strategy or BESIDE
         return BESIDE if fits_beside(seen.stable, self.verdict.said) else BY_WORKER
 
@@ -259,7 +262,10 @@ class Takeover:
 
     def _switch(self, seen: Deployment | None) -> Deployed | None:
         self.has_waited = self._intent.has_offered
-        return self._deploy(seen)
+        if seen is None or not self._is_by_worker:
+            return self._deploy(seen)
+        self._leaving = leaving(seen, self._intent.version)
+        return switch(self._operator, seen, self._intent.version)
 
     def _finish(self, seen: Deployment | None) -> Deployed | None:
         assert seen is not None
@@ -331,11 +337,14 @@ class Takeover:
             if not any(one.state_of(stable) for one in self._read().said.values()):
                 break
             self._pause(f"{self._model}/{stable} is being unloaded")
-
-        def fields(seen: Deployment) -> Mapping[str, bytes]:
-            return {f"workers:{version}": b""} if version in seen.workers else {}
-
-        change(self._operator, self._model, fields)
+        while self._is_by_worker:
+            seen = Deployment.from_hash(self._model, self._operator.deploy_hash(self._model))
+            if seen is None or seen.stable != version:
+                break
+            with suppress(ChangedError):
+                tenants = self._terms.tenants
+                deploy(self._operator, self._model, self._record, tenants, seen.stamp)
+                break
 
 
 def undoing(before: Mapping[str, bytes], seen: Deployment, intent: Intent) -> dict[str, bytes]:

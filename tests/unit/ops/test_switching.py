@@ -118,4 +118,5 @@ def test_the_table_has_an_answer_for_everything():
 def test_all_others_leave_but_what_is_to_stay_warm():
     found = record("3", v2=THEIRS, v1=THEIRS)
     assert leaving(found, "2") == ["3", "1"]
-    assert leaving(found, "2", warm="3") == ["1"]
+    assert leaving(found, "2", is_warm=True) == ["1"]
+    assert leaving(found, "3", is_warm=True) == []
