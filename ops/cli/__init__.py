@@ -22,7 +22,7 @@ COMMANDS = {
     "router": "Run a router.",
     "consumer": "Run a worker.",
     "deploy": "Put a model version in service.",
-    "undeploy": "Take a model out of service.",
+    "undeploy": "Take a model, or one version of it, out of service.",
     "models": "Add versions to the model store and inspect them.",
     "infer": "Send a request and wait for the reply.",
     "submit": "Send a request and print its id.",
