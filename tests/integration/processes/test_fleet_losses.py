@@ -1,13 +1,12 @@
 """Versions that end the device process, or leave processes behind, among those that behave."""
 
 import signal
-import threading
-from contextlib import contextmanager
 from time import monotonic
 
 import psutil
 import pytest
-from support.fleet import PATIENCE_S, check_all_ok, draft_of, limits, runs, until
+from support.asking import asked_all_the_time
+from support.fleet import draft_of, limits, runs, until
 
 from batchfleet.ops import deployment
 
@@ -95,31 +94,6 @@ def wait_refused(fleet, name):
 
 def check_gone(pids):
     until(lambda: not any(runs(int(pid)) for pid in pids), f"{pids} are gone", 5)
-
-
-@contextmanager
-def asked_all_the_time(fleet, model):
-    """Another thread asks without pause; yields the waits in seconds."""
-    waits, over, failures = [], threading.Event(), []
-
-    def ask():
-        try:
-            while not over.is_set():
-                began = monotonic()
-                check_all_ok([fleet.ask(model, timeout_ms="60000")])
-                waits.append(monotonic() - began)
-        except BaseException as error:
-            failures.append(error)
-            raise
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    try:
-        yield waits
-    finally:
-        over.set()
-        thread.join(PATIENCE_S)
-    assert not failures
 
 
 @pytest.fixture
