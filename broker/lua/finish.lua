@@ -24,9 +24,9 @@
 -- RESULT outcome of each item: ANSWERED, CLOSED (somebody was first), NOT_MINE,
 --       KEPT (its dead letter could not be written: nothing was answered, nothing ended);
 --       the error WRONGTYPE where `due` has the wrong type: nothing was written
+-- part: whole
 -- part: count
 -- part: now
--- part: whole
 local due, journal, dead, ttls, worker = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 local streams, items = tonumber(ARGV[2]), tonumber(ARGV[3])
 local journal_max, whole_max = ARGV[4], tonumber(ARGV[5])

@@ -42,8 +42,8 @@ ROLL_MUTANTS = [
         name="stats of the wrong type stop an answer",
         breaks="counts are no part of the promise",
         path="broker/lua/parts/count.lua",
-        before="redis.pcall('HINCRBY', stats, field, by)) ~= 'number'",
-        after="redis.call('HINCRBY', stats, field, by)) ~= 'number'",
+        before="redis.pcall('HMGET', stats, unpack(fields))",
+        after="redis.call('HMGET', stats, unpack(fields))",
         tests=(
             "tests/contract/test_broker_stats.py::"
             "test_stats_that_cannot_be_written_give_way_and_stop_nothing[session-foreign key]",
