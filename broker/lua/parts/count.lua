@@ -7,7 +7,9 @@ end
 
 local function keep_counts(stats)
   local fields, pairs_of = {}, {}
-  for field in pairs(counted) do fields[#fields + 1] = field end
+  for field, by in pairs(counted) do
+    if by ~= 0 then fields[#fields + 1] = field end
+  end
   if #fields == 0 then return end
   local known = redis.pcall('HMGET', stats, unpack(fields))
   if known.err then
