@@ -20,12 +20,15 @@ from batchfleet.broker.requests import Accepted, Finished
 from batchfleet.testing.twin.executors import MemoryBroker
 from batchfleet.testing.twin.streams import Stream
 from batchfleet.wire.deployment import Limits, VersionRecord
+from batchfleet.wire.errors import ErrorKind
 from batchfleet.wire.keys import ModelKeys
 from batchfleet.wire.request import Request
+from batchfleet.wire.stats import counts_of
 
 ASKED_TTL_MS = 3_600_000
 HOUR_MS = 3_600_000
 BLOB = b"blob"
+MODEL_ERROR = counts_of("1", ErrorKind.MODEL_ERROR)
 SECOND = VersionRecord(version="2", limits=Limits(buckets=(16,)))
 _SPARE_EDGE = 32
 
@@ -75,8 +78,10 @@ def _finish(wire):
     wire.join()
     first, second = (work for work in wire.take() if work.id != "late")
     ends = [wire.end(work.id, ANSWER, work.stream, work.entry_id) for work in (first, second)]
-    given_up = ends[0]._replace(is_dead=True, has_blob=True, journal=b"{}", counter="1:model")
-    answered = ends[1]._replace(outputs=BLOB, journal=b"{}", counter="1:ok", rows=1, device_us=1500)
+    given_up = ends[0]._replace(is_dead=True, has_blob=True, journal=b"{}", counts=MODEL_ERROR)
+    answered = ends[1]._replace(
+        outputs=BLOB, journal=b"{}", counts=counts_of("1", rows=1, device_us=1500)
+    )
     return requests.finish(wire.keys, "w1", [given_up, answered])
 
 
@@ -108,7 +113,7 @@ def _promote(wire):
 
 def _moved(wire):
     wire.open("a", "gone", "b")
-    wire.run(_offer(wire))
+    wire.run(offer_second(wire))
     waiting = wire.run(moving.waiting(wire.queue()))
     wire.expire("gone")
     target, bell = wire.keys.queue("2", "normal", 16), wire.keys.bell("2")
@@ -218,7 +223,7 @@ def _deploy(wire):
     return fleet.deploy(wire.keys, SECOND, streams, "n2", [TENANT, "other"])
 
 
-def _offer(wire):
+def offer_second(wire):
     return fleet.offer(wire.keys, SECOND, fleet.queue_streams(wire.keys, SECOND), "n2")
 
 
@@ -232,12 +237,12 @@ def _configure_if_unchanged(wire):
 
 
 def _withdraw_and_keep(wire):
-    wire.run(_offer(wire))
+    wire.run(offer_second(wire))
     return fleet.withdraw(wire.keys, "2", fleet.queue_streams(wire.keys, SECOND), keep=True)
 
 
 def _withdraw(wire):
-    wire.run(_offer(wire))
+    wire.run(offer_second(wire))
     return fleet.withdraw(wire.keys, "2", fleet.queue_streams(wire.keys, SECOND))
 
 
@@ -308,7 +313,6 @@ SCENES = {
     "retire": Scene(_retire, bool),
     "prune": Scene(_prune, lambda found: found in (0, 1)),  # a server before 7.2 knows no such one
     "deploy": Scene(_deploy, _is(2)),
-    "offer": Scene(_offer, _is(2)),
     "configure": Scene(_configure, _is(2)),
     "configure if unchanged": Scene(_configure_if_unchanged, _is(2)),
     "withdraw": Scene(_withdraw, _is(0)),
