@@ -14,8 +14,10 @@ from .cost import CostCurve
 from .cutting import CutCosts, cut_around
 
 # A row may be overtaken by those that come in this many of its own run times after it: short ones
-# do not wait behind every long one, and a long one knows how long it may have to.
+# do not wait behind every long one, and a long one knows how long it may have to. And only until
+# what overtook it has taken this many: then it has paid enough for the others.
 _PATIENCE = 10
+_OVERTAKEN = 0.5
 # Rows of which a batch is chosen, but for larger batches: more cost time and give nothing.
 _CHOICE_ROWS_MAX = 256
 _LEVEL = {priority: level for level, priority in enumerate(PRIORITIES)}
@@ -32,6 +34,7 @@ class WaitingRow(NamedTuple):
         rank_ms: when it counts as having arrived (monotonic); later rows of a large request count
             as later, so that they do not hold up everybody else.
         deadline_ms: monotonic.
+        overtaken_ms: how long batches have taken that it waited for, and that came later.
     """
 
     request: int
@@ -41,6 +44,7 @@ class WaitingRow(NamedTuple):
     level: int
     rank_ms: float
     deadline_ms: float
+    overtaken_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,25 @@ def choose_batch(
     return ChosenBatch(tuple(near[start:end]), costs.why(start, end))
 
 
+def rows_left(
+    rows: Sequence[WaitingRow], batch: Sequence[WaitingRow], cost: CostCurve
+) -> list[WaitingRow]:
+    """The rows that wait on once a batch was cut; it overtakes those that are older than all of it.
+
+    Rows of a lower priority than all of it would have waited anyway.
+    """
+    chosen = {(row.request, row.row) for row in batch}
+    oldest_ms, lowest = min(row.rank_ms for row in batch), max(row.level for row in batch)
+    run_ms = cost.milliseconds(len(batch), max(row.length for row in batch))
+    return [
+        row._replace(overtaken_ms=row.overtaken_ms + run_ms)
+        if row.rank_ms < oldest_ms and row.level <= lowest
+        else row
+        for row in rows
+        if (row.request, row.row) not in chosen
+    ]
+
+
 def _urgency(
     row: WaitingRow, top: int, now_ms: float, limits: Limits, cost: CostCurve
 ) -> tuple[int, float]:
@@ -83,7 +106,8 @@ def _urgency(
     """
     own_ms = cost.milliseconds(1, row.length)
     aged = now_ms - row.rank_ms >= limits.age_cap_ms
-    due_ms = row.rank_ms + limits.age_cap_ms + _PATIENCE * own_ms
+    patience_ms = _PATIENCE * own_ms if row.overtaken_ms < _OVERTAKEN * own_ms else 0.0
+    due_ms = row.rank_ms + limits.age_cap_ms + patience_ms
     return (top if aged else row.level, min(row.deadline_ms - own_ms, due_ms))
 
 

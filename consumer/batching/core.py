@@ -7,6 +7,7 @@ device) call in under the worker's one lock. What ends lies in `requests.unsettl
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
+from math import inf
 
 from ...wire.deployment import VersionRecord
 from ...wire.errors import ErrorKind
@@ -24,8 +25,8 @@ from ..link.protocol import (
     Run,
 )
 from . import dispatch
-from .batcher import Arrivals, WaitingRow, choose_batch, linger_ms
-from .cost import GAIN, CostCurve
+from .batcher import Arrivals, WaitingRow, choose_batch, linger_ms, rows_left
+from .cost import GAIN
 from .device_queue import DeviceQueue
 from .held_requests import HeldRequests
 from .overrun import Overrun, overrun_beside, overrun_of_batch, overrun_of_load, overrun_of_one
@@ -54,6 +55,7 @@ class Core:
         self.running: RunningBatch | None = None
         self.device_up = False
         self.is_greeted = False  # the device process has said its first word
+        self.free_bytes = inf  # where its models compute, as far as it has said
         self.fresh_until_ms = 0.0  # after it nothing new is started: the beat is too old
         self.look_again_ms: float | None = None
         self.progress_ms = 0.0  # when the device process last ended, or began, something
@@ -235,8 +237,7 @@ class Core:
                 self.look_again_ms = now_ms + wait_ms
                 return None
         batch = choose_batch(lane.rows, now_ms, limits, lane.cost)
-        chosen = {(row.request, row.row) for row in batch.rows}
-        lane.rows = [row for row in lane.rows if (row.request, row.row) not in chosen]
+        lane.rows = rows_left(lane.rows, batch.rows, lane.cost)
         requests = [self.requests.held[number] for number in {row.request for row in batch.rows}]
         release = "alone" if self.suspects.is_alone else batch.release
         running = self._begin(lane, batch.rows, requests, now_ms, release)
@@ -312,8 +313,10 @@ class Core:
                 self._note_loaded(message, now_ms)
             case Hello():
                 self.is_greeted = True
+            case Memory():
+                self.free_bytes = message.free_bytes
             case _:
-                pass  # Memory concerns the link, not the decisions
+                pass  # what a main process says
 
     def _note_loaded(self, message: Ready | Refused, now_ms: float) -> None:
         self.queue.end_load(message.lane, now_ms)
@@ -329,8 +332,7 @@ class Core:
         if isinstance(message, Refused):
             lane.refusal = message.message
             return
-        lane.begin(message.lineage, CostCurve.from_points(message.curve))
-        lane.engine = next(iter(message.engines), None)
+        lane.begin(message)
 
     def _note_prepared(self, items: Sequence[PreparedItem]) -> None:
         for item in items:
@@ -350,7 +352,7 @@ class Core:
                 held.lane.rows.extend(dispatch.waiting_rows(held))
         longest = batch.charge(done, self.requests.held)
         if longest and not done.failures:
-            batch.lane.learn(len(done.rows), longest, done.predict_ms)
+            batch.lane.learn(len(done.rows), longest, done.predict_ms, self.free_bytes)
         self.requests.fail(done.failures)
         self.requests.answer(done.answers)
 
