@@ -65,7 +65,8 @@ def choose_batch(
 ) -> ChosenBatch:
     """Cut the next batch from at least one waiting row; `limits` are those in force."""
     top = min(row.level for row in rows)
-    head = min(rows, key=lambda row: _urgency(row, top, now_ms, limits, cost))
+    own_ms = {length: cost.milliseconds(1, length) for length in {row.length for row in rows}}
+    head = min(rows, key=lambda row: _urgency(row, top, now_ms, limits, own_ms[row.length]))
     alike = [row for row in rows if row.key == head.key]
     alike.sort(key=lambda row: (row.length, row.rank_ms, row is not head))
     at = alike.index(head)
@@ -96,15 +97,14 @@ def rows_left(
 
 
 def _urgency(
-    row: WaitingRow, top: int, now_ms: float, limits: Limits, cost: CostCurve
+    row: WaitingRow, top: int, now_ms: float, limits: Limits, own_ms: float
 ) -> tuple[int, float]:
     """Order of heads: priority, then when they should start; an aged row counts as of the highest.
 
     A row should start soon enough for its deadline, and as long after the age cap as it is slow to
     run, so that rows of like length with far deadlines are served in order of arrival. `top` is the
-    highest priority that waits.
+    highest priority that waits, `own_ms` what the row takes alone.
     """
-    own_ms = cost.milliseconds(1, row.length)
     aged = now_ms - row.rank_ms >= limits.age_cap_ms
     patience_ms = _PATIENCE * own_ms if row.overtaken_ms < _OVERTAKEN * own_ms else 0.0
     due_ms = row.rank_ms + limits.age_cap_ms + patience_ms

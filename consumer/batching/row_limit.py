@@ -6,8 +6,8 @@ from math import inf
 from ...wire.deployment import AUTO_ROWS
 from .cost import GAIN
 
-# Beyond it, choosing rows would cost more than a larger batch could save.
-_ROWS_MAX = 1024
+# Beyond it, the device waits longer for the choice of rows than a larger batch could save.
+_ROWS_MAX = 256
 # Share of the free memory that a batch may take.
 _MEMORY_SHARE = 0.5
 # Runs in a row that may fail to gain: one that stumbled proves nothing.

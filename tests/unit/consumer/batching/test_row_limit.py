@@ -17,11 +17,11 @@ def run(limit, gains, *, is_backlogged=True):
 
 
 def test_it_doubles_while_full_batches_gain_and_work_queues_up():
-    _, sizes = run(RowLimit(), [1.5, 1.3, 1.1, 1.05, 1.05, 1.05])
-    assert sizes == [64, 128, 256, 512, 1024, 1024]
+    _, sizes = run(RowLimit(), [1.5, 1.3, 1.05, 1.05, 1.05])
+    assert sizes == [64, 128, 256, 256, 256]
 
 
-@pytest.mark.parametrize(("rows_free", "rows"), [(1024, 512), (1023, 256), (127, 32), (0, 32)])
+@pytest.mark.parametrize(("rows_free", "rows"), [(512, 256), (511, 128), (127, 32), (0, 32)])
 def test_it_stops_at_half_of_the_memory_that_is_free(rows_free, rows):
     limit = RowLimit()
     for _ in range(6):
