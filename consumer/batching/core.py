@@ -424,8 +424,10 @@ class Core:
         """The device process is gone: whatever was inside runs again, alone.
 
         A request that was alone in it is the culprit and ends with `kind`; returns whether there
-        was one.
+        was one. What was at work runs last: it ends the process again more often than what lay
+        there, which must not wait for another start.
         """
+        inside = sorted(self.requests.inside(), key=self._was_at_work)
         self.device_up = self.is_greeted = False
         self.running = None
         self.queue.clear()
@@ -433,7 +435,7 @@ class Core:
             lane.ready = False
             lane.rows = []
         culprit = self.suspects.lose()
-        for held in self.requests.inside():
+        for held in inside:
             if held.phase is Phase.PREPARING:
                 self.requests.end_preparing(held)
             if held is culprit:
@@ -443,3 +445,11 @@ class Core:
                 held.lane.weigh(held)
                 self.suspects.add_alone(held)
         return culprit is not None
+
+    def _was_at_work(self, held: HeldRequest) -> tuple[bool, bool, int]:
+        """Sorts what was inside by how likely it is that the process ran its code, least first.
+
+        A batch runs on a thread of its own; what is prepared beside it is prepared in order.
+        """
+        is_beside = held.phase is Phase.PREPARING or held.is_finishing
+        return held.number in self._on_device, is_beside, -held.number

@@ -304,6 +304,16 @@ PROGRAM_MUTANTS = [
         ),
     ),
     Mutant(
+        name="suspects run again in the order in which they came",
+        breaks="who only lay in a lost process does not wait for another start",
+        path="consumer/batching/core.py",
+        before="sorted(self.requests.inside(), key=self._was_at_work)",
+        after="self.requests.inside()",
+        tests=(
+            "tests/unit/consumer/batching/test_core_losses.py::test_what_ran_at_the_loss_runs_last",
+        ),
+    ),
+    Mutant(
         name="a failed run's values run again",
         breaks="every run sees what was prepared",
         path="consumer/device/running.py",
