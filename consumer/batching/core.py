@@ -409,11 +409,7 @@ class Core:
 
     def lanes_at_work(self) -> list[Lane]:
         """Lanes whose code runs in the device process right now, each once."""
-        lanes = [
-            held.lane
-            for held in self._not_on_device()
-            if held.phase is Phase.PREPARING or held.is_finishing
-        ]
+        lanes = [held.lane for held in self._not_on_device() if held.is_beside]
         if self.queue.loading is not None:
             lanes.append(self.queue.loading)
         elif self.running is not None:
@@ -451,5 +447,4 @@ class Core:
 
         A batch runs on a thread of its own; what is prepared beside it is prepared in order.
         """
-        is_beside = held.phase is Phase.PREPARING or held.is_finishing
-        return held.number in self._on_device, is_beside, -held.number
+        return held.number in self._on_device, held.is_beside, -held.number

@@ -87,6 +87,11 @@ class HeldRequest:
         return self.phase is Phase.PREPARED and self.rows_left == 0
 
     @property
+    def is_beside(self) -> bool:
+        """Whether the device process prepares or finishes it beside the device thread."""
+        return self.phase is Phase.PREPARING or self.is_finishing
+
+    @property
     def is_at_url(self) -> bool:
         """Whether the inputs lie at a URL, from which the device process fetches them."""
         return self.entry.inputs_at not in (None, BLOB)
