@@ -7,6 +7,7 @@ device) call in under the worker's one lock. What ends lies in `requests.unsettl
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
+from math import inf
 
 from ...wire.deployment import VersionRecord
 from ...wire.errors import ErrorKind
@@ -24,8 +25,8 @@ from ..link.protocol import (
     Run,
 )
 from . import dispatch
-from .batcher import Arrivals, WaitingRow, choose_batch, linger_ms
-from .cost import GAIN, CostCurve
+from .batcher import Arrivals, WaitingRow, choose_batch, linger_ms, rows_left
+from .cost import GAIN
 from .device_queue import DeviceQueue
 from .held_requests import HeldRequests
 from .overrun import Overrun, overrun_beside, overrun_of_batch, overrun_of_load, overrun_of_one
@@ -54,6 +55,7 @@ class Core:
         self.running: RunningBatch | None = None
         self.device_up = False
         self.is_greeted = False  # the device process has said its first word
+        self.free_bytes = inf  # where its models compute, as far as it has said
         self.fresh_until_ms = 0.0  # after it nothing new is started: the beat is too old
         self.look_again_ms: float | None = None
         self.progress_ms = 0.0  # when the device process last ended, or began, something
@@ -235,8 +237,7 @@ class Core:
                 self.look_again_ms = now_ms + wait_ms
                 return None
         batch = choose_batch(lane.rows, now_ms, limits, lane.cost)
-        chosen = {(row.request, row.row) for row in batch.rows}
-        lane.rows = [row for row in lane.rows if (row.request, row.row) not in chosen]
+        lane.rows = rows_left(lane.rows, batch.rows, lane.cost)
         requests = [self.requests.held[number] for number in {row.request for row in batch.rows}]
         release = "alone" if self.suspects.is_alone else batch.release
         running = self._begin(lane, batch.rows, requests, now_ms, release)
@@ -312,8 +313,10 @@ class Core:
                 self._note_loaded(message, now_ms)
             case Hello():
                 self.is_greeted = True
+            case Memory():
+                self.free_bytes = message.free_bytes
             case _:
-                pass  # Memory concerns the link, not the decisions
+                pass  # what a main process says
 
     def _note_loaded(self, message: Ready | Refused, now_ms: float) -> None:
         self.queue.end_load(message.lane, now_ms)
@@ -329,8 +332,7 @@ class Core:
         if isinstance(message, Refused):
             lane.refusal = message.message
             return
-        lane.begin(message.lineage, CostCurve.from_points(message.curve))
-        lane.engine = next(iter(message.engines), None)
+        lane.begin(message)
 
     def _note_prepared(self, items: Sequence[PreparedItem]) -> None:
         for item in items:
@@ -350,7 +352,7 @@ class Core:
                 held.lane.rows.extend(dispatch.waiting_rows(held))
         longest = batch.charge(done, self.requests.held)
         if longest and not done.failures:
-            batch.lane.learn(len(done.rows), longest, done.predict_ms)
+            batch.lane.learn(len(done.rows), longest, done.predict_ms, self.free_bytes)
         self.requests.fail(done.failures)
         self.requests.answer(done.answers)
 
@@ -407,11 +409,7 @@ class Core:
 
     def lanes_at_work(self) -> list[Lane]:
         """Lanes whose code runs in the device process right now, each once."""
-        lanes = [
-            held.lane
-            for held in self._not_on_device()
-            if held.phase is Phase.PREPARING or held.is_finishing
-        ]
+        lanes = [held.lane for held in self._not_on_device() if held.is_beside]
         if self.queue.loading is not None:
             lanes.append(self.queue.loading)
         elif self.running is not None:
@@ -422,8 +420,10 @@ class Core:
         """The device process is gone: whatever was inside runs again, alone.
 
         A request that was alone in it is the culprit and ends with `kind`; returns whether there
-        was one.
+        was one. What was at work runs last: it ends the process again more often than what lay
+        there, which must not wait for another start.
         """
+        inside = sorted(self.requests.inside(), key=self._was_at_work)
         self.device_up = self.is_greeted = False
         self.running = None
         self.queue.clear()
@@ -431,7 +431,7 @@ class Core:
             lane.ready = False
             lane.rows = []
         culprit = self.suspects.lose()
-        for held in self.requests.inside():
+        for held in inside:
             if held.phase is Phase.PREPARING:
                 self.requests.end_preparing(held)
             if held is culprit:
@@ -441,3 +441,10 @@ class Core:
                 held.lane.weigh(held)
                 self.suspects.add_alone(held)
         return culprit is not None
+
+    def _was_at_work(self, held: HeldRequest) -> tuple[bool, bool, int]:
+        """Sorts what was inside by how likely it is that the process ran its code, least first.
+
+        A batch runs on a thread of its own; what is prepared beside it is prepared in order.
+        """
+        return held.number in self._on_device, held.is_beside, -held.number

@@ -84,15 +84,17 @@ def open_model(
 
 
 def _ready(loaded: LoadedModel, found: Readiness, lineage: str, load_ms: float) -> Ready:
-    curve, verdict = list(found.curve), found.verdict
-    if verdict is None:
-        return Ready(loaded.number, curve, lineage, resident_bytes(), load_ms, [])
-    engine, likeness = verdict.engine, verdict.likeness
-    in_use = EngineInUse(
-        engine.name, engine.precision, verdict.gain, likeness.difference, likeness.cosine
-    )
-    digest = answers_digest(lineage, loaded.record.precision, engine)
-    return Ready(loaded.number, curve, digest, resident_bytes(), load_ms, [in_use])
+    engines = []
+    if (verdict := found.verdict) is not None:
+        engine, likeness = verdict.engine, verdict.likeness
+        engines = [
+            EngineInUse(
+                engine.name, engine.precision, verdict.gain, likeness.difference, likeness.cosine
+            )
+        ]
+        lineage = answers_digest(lineage, loaded.record.precision, engine)
+    curve, resident = list(found.curve), resident_bytes()
+    return Ready(loaded.number, curve, lineage, resident, load_ms, engines, found.row_bytes)
 
 
 def check_stacking(model: Model) -> None:

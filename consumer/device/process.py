@@ -46,6 +46,7 @@ from ..link.protocol import (
     Unload,
 )
 from .answering import encode_answer, encode_together, output_bytes
+from .batch_memory import free_bytes
 from .faults import failure_of, is_failure, merge_row_errors, raise_if_model_left, request_error
 from .fetching import Fetcher, host_of
 from .host import keep_room, resident_bytes
@@ -111,7 +112,7 @@ class DeviceProcess:
         self._given_up = False
         # Set by the device thread when nothing more will be sent.
         self._wound_up_ms: float | None = None
-        self._memory_sent = 0
+        self._memory_sent = Memory(0, 0)
         self._memory_next_ms = clock.monotonic_ms() + MEMORY_EVERY_MS
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             Load: lambda message: self._on_device(self._load, message),
@@ -211,10 +212,12 @@ class DeviceProcess:
         self._memory_next_ms = now_ms + MEMORY_EVERY_MS
         for logger in (self._faults, *(loaded.logger for loaded in list(self._loaded.values()))):
             logger.log_counts()
-        resident = resident_bytes()
-        if abs(resident - self._memory_sent) > MEMORY_STEP_BYTES:
-            self._memory_sent = resident
-            self._channel.send(Memory(resident))
+        device = next((loaded.device for loaded in list(self._loaded.values())), "cpu")
+        memory = Memory(resident_bytes(), free_bytes(device))
+        steps = (abs(now - sent) for now, sent in zip(memory, self._memory_sent, strict=True))
+        if max(steps) > MEMORY_STEP_BYTES:
+            self._memory_sent = memory
+            self._channel.send(memory)
 
     # The device thread.
 

@@ -173,7 +173,8 @@ class Ready(NamedTuple):
     """A lane is loaded and warm. `curve` holds measured `(rows, length, milliseconds)`.
 
     `engines` has the one in use, and is empty for a model that has nothing to choose from;
-    `lineage` is the digest that receipts carry, which names the engine too.
+    `lineage` is the digest that receipts carry, which names the engine too. `row_bytes` is what
+    another row of the greatest length adds to a batch, 0 where that was not seen.
     """
 
     lane: int
@@ -182,6 +183,7 @@ class Ready(NamedTuple):
     memory_bytes: int
     load_ms: float
     engines: list[EngineInUse]
+    row_bytes: int
 
 
 class Refused(NamedTuple):
@@ -222,9 +224,13 @@ class Answers(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Resident memory of the device process; said about once a second while it works."""
+    """Memory of the device process, and what is free where its models compute.
+
+    Said about once a second while it works.
+    """
 
     resident_bytes: int
+    free_bytes: int
 
 
 Message = (
