@@ -46,7 +46,11 @@ def sweep_overdue(executor: Executor, view: ModelView, dropped: Callable[[str, i
 
 
 def answer_abandoned(executor: Executor, view: ModelView, version: str) -> int:
-    """Answer `no_worker` to what waits for a version that nobody serves; returns how many."""
+    """Answer `no_worker` to what waits for a version that nobody serves; returns how many.
+
+    Their entries end here: no worker comes to drop them, and a version is withdrawn once it
+    has none.
+    """
     keys = view.keys
     error = ErrorBody(
         ErrorKind.NO_WORKER, f"no live worker serves {keys.model}/{version}", retry_after_ms=1000
@@ -56,6 +60,7 @@ def answer_abandoned(executor: Executor, view: ModelView, version: str) -> int:
     for stream in fleet.queue_streams(keys, record):
         for entries in _pages(executor, stream):
             answered += _end(executor, view, _envelopes(keys, entries), error, version)
+            executor.run_all(requests.drop_work(stream, [entry_id for entry_id, _ in entries]))
     return answered
 
 

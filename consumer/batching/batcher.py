@@ -14,8 +14,10 @@ from .cost import CostCurve
 from .cutting import CutCosts, cut_around
 
 # A row may be overtaken by those that come in this many of its own run times after it: short ones
-# do not wait behind every long one, and a long one knows how long it may have to.
+# do not wait behind every long one, and a long one knows how long it may have to. And only until
+# what overtook it has taken this many: then it has paid enough for the others.
 _PATIENCE = 10
+_OVERTAKEN = 0.5
 # Rows of which a batch is chosen, but for larger batches: more cost time and give nothing.
 _CHOICE_ROWS_MAX = 256
 _LEVEL = {priority: level for level, priority in enumerate(PRIORITIES)}
@@ -32,6 +34,7 @@ class WaitingRow(NamedTuple):
         rank_ms: when it counts as having arrived (monotonic); later rows of a large request count
             as later, so that they do not hold up everybody else.
         deadline_ms: monotonic.
+        overtaken_ms: how long batches have taken that it waited for, and that came later.
     """
 
     request: int
@@ -41,6 +44,7 @@ class WaitingRow(NamedTuple):
     level: int
     rank_ms: float
     deadline_ms: float
+    overtaken_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,8 @@ def choose_batch(
 ) -> ChosenBatch:
     """Cut the next batch from at least one waiting row; `limits` are those in force."""
     top = min(row.level for row in rows)
-    head = min(rows, key=lambda row: _urgency(row, top, now_ms, limits, cost))
+    own_ms = {length: cost.milliseconds(1, length) for length in {row.length for row in rows}}
+    head = min(rows, key=lambda row: _urgency(row, top, now_ms, limits, own_ms[row.length]))
     alike = [row for row in rows if row.key == head.key]
     alike.sort(key=lambda row: (row.length, row.rank_ms, row is not head))
     at = alike.index(head)
@@ -72,18 +77,37 @@ def choose_batch(
     return ChosenBatch(tuple(near[start:end]), costs.why(start, end))
 
 
+def rows_left(
+    rows: Sequence[WaitingRow], batch: Sequence[WaitingRow], cost: CostCurve
+) -> list[WaitingRow]:
+    """The rows that wait on once a batch was cut; it overtakes those that are older than all of it.
+
+    Rows of a lower priority than all of it would have waited anyway.
+    """
+    chosen = {(row.request, row.row) for row in batch}
+    oldest_ms, lowest = min(row.rank_ms for row in batch), max(row.level for row in batch)
+    run_ms = cost.milliseconds(len(batch), max(row.length for row in batch))
+    return [
+        row._replace(overtaken_ms=row.overtaken_ms + run_ms)
+        if row.rank_ms < oldest_ms and row.level <= lowest
+        else row
+        for row in rows
+        if (row.request, row.row) not in chosen
+    ]
+
+
 def _urgency(
-    row: WaitingRow, top: int, now_ms: float, limits: Limits, cost: CostCurve
+    row: WaitingRow, top: int, now_ms: float, limits: Limits, own_ms: float
 ) -> tuple[int, float]:
     """Order of heads: priority, then when they should start; an aged row counts as of the highest.
 
     A row should start soon enough for its deadline, and as long after the age cap as it is slow to
     run, so that rows of like length with far deadlines are served in order of arrival. `top` is the
-    highest priority that waits.
+    highest priority that waits, `own_ms` what the row takes alone.
     """
-    own_ms = cost.milliseconds(1, row.length)
     aged = now_ms - row.rank_ms >= limits.age_cap_ms
-    due_ms = row.rank_ms + limits.age_cap_ms + _PATIENCE * own_ms
+    patience_ms = _PATIENCE * own_ms if row.overtaken_ms < _OVERTAKEN * own_ms else 0.0
+    due_ms = row.rank_ms + limits.age_cap_ms + patience_ms
     return (top if aged else row.level, min(row.deadline_ms - own_ms, due_ms))
 
 

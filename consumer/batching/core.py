@@ -5,8 +5,8 @@ device) call in under the worker's one lock. What ends lies in `requests.unsettl
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import count
+from math import inf
 
 from ...wire.deployment import VersionRecord
 from ...wire.errors import ErrorKind
@@ -25,12 +25,12 @@ from ..link.protocol import (
     Run,
 )
 from . import dispatch, overrun
-from .batcher import Arrivals, WaitingRow, choose_batch, linger_ms
+from .batcher import Arrivals, WaitingRow, choose_batch, linger_ms, rows_left
 from .cost import GAIN
 from .device_queue import DeviceQueue
 from .held_requests import HeldRequests
 from .overrun import Overrun
-from .state import HeldRequest, Lane, Phase, RunningBatch, TakenEntry
+from .state import HeldRequest, Lane, Phase, RunningBatch, TakenEntry, restarted
 from .suspects import Suspects
 
 # Bytes sent to the device process and not prepared yet; beyond it, the rest waits here.
@@ -55,6 +55,7 @@ class Core:
         self.running: RunningBatch | None = None
         self.device_up = False
         self.is_greeted = False  # the device process has said its first word
+        self.free_bytes = inf  # where its models compute, as far as it has said
         self.fresh_until_ms = 0.0  # after it nothing new is started: the beat is too old
         self.look_again_ms: float | None = None
         self.progress_ms = 0.0  # when the device process last ended, or began, something
@@ -131,7 +132,8 @@ class Core:
     ) -> list[HeldRequest]:
         """Hold entries of a queue; `offset_ms` turns server time to monotonic time."""
         if not lane.busy:
-            lane.virtual_ms = max(lane.virtual_ms, self._least_virtual_ms())
+            busy_ms = (one.virtual_ms for one in self.lanes.values() if one.busy)
+            lane.virtual_ms = max(lane.virtual_ms, min(busy_ms, default=0.0))
         requests = [self.requests.add(lane, taken, now_ms, offset_ms) for taken in entries]
         lane.waiting.extend(requests)
         lane.note_queued(entries, now_ms + offset_ms)
@@ -158,9 +160,6 @@ class Core:
                 self.suspects.add_to_group(held)
             else:
                 self.suspects.add_alone(held)
-
-    def _least_virtual_ms(self) -> float:
-        return min((lane.virtual_ms for lane in self.lanes.values() if lane.busy), default=0.0)
 
     # What to send.
 
@@ -237,8 +236,7 @@ class Core:
                 self.look_again_ms = now_ms + wait_ms
                 return None
         batch = choose_batch(lane.rows, now_ms, limits, lane.cost)
-        chosen = {(row.request, row.row) for row in batch.rows}
-        lane.rows = [row for row in lane.rows if (row.request, row.row) not in chosen]
+        lane.rows = rows_left(lane.rows, batch.rows, lane.cost)
         requests = [self.requests.held[number] for number in {row.request for row in batch.rows}]
         release = "alone" if self.suspects.is_alone else batch.release
         running = self._begin(lane, batch.rows, requests, now_ms, release)
@@ -306,7 +304,7 @@ class Core:
                 self.requests.fail(failures)
             case Begun():
                 self.queue.begin_batch(now_ms)
-                self._restart_clock(now_ms)
+                self.running = restarted(self.running, now_ms)
             case Done():
                 self.queue.end_batch(now_ms)
                 self._note_done(message)
@@ -317,15 +315,12 @@ class Core:
                 self._note_loaded(message, now_ms)
             case Hello():
                 self.is_greeted = True
-
-    def _restart_clock(self, now_ms: float) -> None:
-        """The running batch has waited behind a load, whose time is not its own."""
-        if self.running is not None:
-            self.running = replace(self.running, started_ms=now_ms)
+            case Memory():
+                self.free_bytes = message.free_bytes
 
     def _note_loaded(self, message: Ready | Refused, now_ms: float) -> None:
         self.queue.end_load(message.lane, now_ms)
-        self._restart_clock(now_ms)
+        self.running = restarted(self.running, now_ms)
         for held in self.requests.held.values():  # it may have kept them waiting as well
             held.prepare_by_ms = max(held.prepare_by_ms, now_ms + dispatch.allowed_ms(held))
         lane = self.lanes.get(message.lane)
@@ -356,7 +351,7 @@ class Core:
                 held.lane.rows.extend(dispatch.waiting_rows(held))
         longest = batch.charge(done, self.requests.held)
         if longest and not done.failures:
-            batch.lane.learn(len(done.rows), longest, done.predict_ms)
+            batch.lane.learn(len(done.rows), longest, done.predict_ms, self.free_bytes)
         self.requests.fail(done.failures)
         self.requests.answer(done.answers)
 
@@ -413,11 +408,7 @@ class Core:
 
     def lanes_at_work(self) -> list[Lane]:
         """Lanes whose code runs in the device process right now, each once."""
-        lanes = [
-            held.lane
-            for held in self._not_on_device()
-            if held.phase is Phase.PREPARING or held.is_finishing
-        ]
+        lanes = [held.lane for held in self._not_on_device() if held.is_beside]
         if self.queue.loading is not None:
             lanes.append(self.queue.loading)
         elif self.running is not None:
@@ -428,8 +419,10 @@ class Core:
         """The device process is gone: whatever was inside runs again, alone.
 
         A request that was alone in it is the culprit and ends with `kind`; returns whether there
-        was one.
+        was one. What was at work runs last: it ends the process again more often than what lay
+        there, which must not wait for another start.
         """
+        inside = sorted(self.requests.inside(), key=self._was_at_work)
         self.device_up = self.is_greeted = False
         self.running = None
         self.queue.clear()
@@ -437,7 +430,7 @@ class Core:
             lane.ready = False
             lane.rows = []
         culprit = self.suspects.lose()
-        for held in self.requests.inside():
+        for held in inside:
             if held.phase is Phase.PREPARING:
                 self.requests.end_preparing(held)
             if held is culprit:
@@ -447,3 +440,10 @@ class Core:
                 held.lane.weigh(held)
                 self.suspects.add_alone(held)
         return culprit is not None
+
+    def _was_at_work(self, held: HeldRequest) -> tuple[bool, bool, int]:
+        """Sorts what was inside by how likely it is that the process ran its code, least first.
+
+        A batch runs on a thread of its own; what is prepared beside it is prepared in order.
+        """
+        return held.number in self._on_device, held.is_beside, -held.number

@@ -87,6 +87,11 @@ class HeldRequest:
         return self.phase is Phase.PREPARED and self.rows_left == 0
 
     @property
+    def is_beside(self) -> bool:
+        """Whether the device process prepares or finishes it beside the device thread."""
+        return self.phase is Phase.PREPARING or self.is_finishing
+
+    @property
     def is_at_url(self) -> bool:
         """Whether the inputs lie at a URL, from which the device process fetches them."""
         return self.entry.inputs_at not in (None, BLOB)
@@ -126,6 +131,7 @@ class Lane:
     engine: EngineInUse | None = None  # None for a model that has nothing to choose from
     cost: CostCurve = field(default_factory=CostCurve)
     row_limit: RowLimit = field(default_factory=RowLimit)
+    row_bytes: int = 0  # memory that a row of the greatest length takes; 0 where that is unknown
     limits: Limits = field(init=False)
     waiting: deque[HeldRequest] = field(default_factory=deque)
     rows: list[WaitingRow] = field(default_factory=list)
@@ -147,12 +153,12 @@ class Lane:
         self.record = record
         self._limit_rows(self.row_limit)
 
-    def begin(self, word: Ready) -> None:
+    def begin(self, ready: Ready) -> None:
         """It is loaded and warm."""
         self.ready, self.was_ready, self.losses = True, True, 0
-        self.lineage, self.memory_bytes = word.lineage, word.memory_bytes
-        self.cost = CostCurve.from_points(word.curve)
-        self.engine = next(iter(word.engines), None)
+        self.lineage, self.cost = ready.lineage, CostCurve.from_points(ready.curve)
+        self.engine, self.row_bytes = next(iter(ready.engines), None), ready.row_bytes
+        self.memory_bytes = ready.memory_bytes
         self._limit_rows(RowLimit())
 
     def _limit_rows(self, row_limit: RowLimit) -> None:
@@ -160,13 +166,17 @@ class Lane:
         if not self.limits.max_batch_size:
             self.limits = replace(self.limits, max_batch_size=row_limit.rows)
 
-    def learn(self, rows: int, longest: int, predict_ms: float) -> None:
+    def learn(self, rows: int, longest: int, predict_ms: float, free_bytes: float = inf) -> None:
         """Learn from a batch that has run: what it costs, and whether larger ones would pay."""
         self.run_ms = predict_ms
         if rows >= self.limits.max_batch_size and self.cost.known and rows > 1:
             half_ms = self.cost.milliseconds(rows // 2, longest)
             gain = rows * half_ms / (rows // 2) / max(1e-6, predict_ms)
-            self._limit_rows(self.row_limit.after(gain, is_backlogged=self.is_backlogged))
+            rows_free = free_bytes / self.row_bytes if self.row_bytes else inf
+            is_backlogged = self.is_backlogged
+            self._limit_rows(
+                self.row_limit.after(gain, is_backlogged=is_backlogged, rows_free=rows_free)
+            )
         self.cost = self.cost.after(rows, longest, predict_ms)
 
     @property
@@ -248,6 +258,11 @@ class RunningBatch:
             held.batch, held.batch_rows = self.number, count
             held.release = self.release
         return longest
+
+
+def restarted(running: RunningBatch | None, now_ms: float) -> RunningBatch | None:
+    """The batch that has waited behind a load, whose time is not its own."""
+    return None if running is None else replace(running, started_ms=now_ms)
 
 
 class TakenEntry(NamedTuple):

@@ -89,15 +89,17 @@ def open_model(
 
 
 def _ready(loaded: LoadedModel, found: Readiness, lineage: str, load_ms: float) -> Ready:
-    curve, verdict = list(found.curve), found.verdict
-    if verdict is None:
-        return Ready(loaded.number, curve, lineage, 0, load_ms, [])
-    engine, likeness = verdict.engine, verdict.likeness
-    in_use = EngineInUse(
-        engine.name, engine.precision, verdict.gain, likeness.difference, likeness.cosine
-    )
-    digest = answers_digest(lineage, loaded.record.precision, engine)
-    return Ready(loaded.number, curve, digest, 0, load_ms, [in_use])
+    engines = []
+    if (verdict := found.verdict) is not None:
+        engine, likeness = verdict.engine, verdict.likeness
+        engines = [
+            EngineInUse(
+                engine.name, engine.precision, verdict.gain, likeness.difference, likeness.cosine
+            )
+        ]
+        lineage = answers_digest(lineage, loaded.record.precision, engine)
+    curve = list(found.curve)
+    return Ready(loaded.number, curve, lineage, 0, load_ms, engines, found.row_bytes)
 
 
 def check_stacking(model: Model) -> None:

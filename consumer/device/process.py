@@ -35,6 +35,7 @@ from ..link.protocol import (
     Hello,
     Item,
     Load,
+    Memory,
     Message,
     Prepare,
     PreparedItem,
@@ -46,10 +47,10 @@ from ..link.protocol import (
     Unload,
 )
 from .answering import encode_answer, encode_together, output_bytes
-from .device_memory import MEMORY_EVERY_MS, MemoryReport
+from .batch_memory import free_bytes
 from .faults import failure_of, merge_row_errors, raise_if_model_left, request_error
 from .fetching import Fetcher, host_of
-from .host import keep_room
+from .host import keep_room, resident_bytes
 from .kind_logger import KindLogger
 from .load_pace import PaceBeside
 from .loaded_models import LoadedModel, PreparedRequest, RequestBook, TakenRow, take_all
@@ -65,6 +66,8 @@ SIDE_THREADS = 2
 QUICK_MS = 1.0
 FETCH_THREADS = 8
 FETCHES_MAX = JobsMax(of_tenant=6, of_host=4)
+MEMORY_EVERY_MS = 1000
+MEMORY_STEP_BYTES = 1024 * 1024
 # Larger outputs are encoded beside the device thread, which has the next batch to start.
 INLINE_BYTES_MAX = 256 * 1024
 # Results of a long job are sent on this often, so that neither callers nor time limits wait for
@@ -111,7 +114,8 @@ class DeviceProcess:
         self._given_up = False
         # Set by the device thread when nothing more will be sent.
         self._wound_up_ms: float | None = None
-        self._memory = MemoryReport(clock)
+        self._memory_sent = Memory(0, 0)
+        self._memory_next_ms = clock.monotonic_ms() + MEMORY_EVERY_MS
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             Load: lambda message: self._on_device(self._load, message),
             Adjust: lambda message: self._on_device(self._adjust, message),
@@ -157,7 +161,7 @@ class DeviceProcess:
                 raise ProtocolError(f"{type(message).__name__} was sent to a device process")
             if not self._stopping:
                 handler(message)
-        self._report()
+        self._report_memory()
 
     def _on_device(
         self, work: Callable[[Any], None], message: Any, *, is_batch: bool = False
@@ -218,13 +222,19 @@ class DeviceProcess:
         overdue = self._clock.monotonic_ms() >= self._wound_up_ms + WIND_UP_MS
         return overdue or self._channel.waiting_bytes() == 0
 
-    def _report(self) -> None:
-        if self._memory.is_due():
-            loggers = [loaded.logger for loaded in list(self._loaded.values())]
-            for logger in (self._faults, *loggers):
-                logger.log_counts()
-            for said in self._memory.news():
-                self._channel.send(said)
+    def _report_memory(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._memory_next_ms:
+            return
+        self._memory_next_ms = now_ms + MEMORY_EVERY_MS
+        for logger in (self._faults, *(loaded.logger for loaded in list(self._loaded.values()))):
+            logger.log_counts()
+        device = next((loaded.device for loaded in list(self._loaded.values())), "cpu")
+        memory = Memory(resident_bytes(), free_bytes(device))
+        steps = (abs(now - sent) for now, sent in zip(memory, self._memory_sent, strict=True))
+        if max(steps) > MEMORY_STEP_BYTES:
+            self._memory_sent = memory
+            self._channel.send(memory)
 
     # The device thread.
 
@@ -246,7 +256,6 @@ class DeviceProcess:
             self._channel.send(Refused(message.lane, refusal(message, error)))
             return
         keep_room()
-        self._memory.note_load(message.device)
         self._loaded[message.lane] = loaded
         if ready.curve and max(ms for _, _, ms in ready.curve) < QUICK_MS:
             self._quick_lanes.add(message.lane)
@@ -262,7 +271,6 @@ class DeviceProcess:
         self._quick_lanes.discard(message.lane)
         if self._loaded.pop(message.lane, None) is not None:
             collect_garbage()
-            self._memory.note_unload()
 
     def _run(self, message: Run) -> None:
         loaded = self._loaded.get(message.lane)

@@ -12,6 +12,7 @@ from ...models.engines import Verdict, check_engines, may_serve
 from ...models.likeness import Likeness
 from ...service.clock import Clock
 from ...wire.errors import StoreError
+from .batch_memory import PeakMemory
 from .engine_choice import use_best_engine
 from .golden import check_golden
 from .host import cpu_identity
@@ -21,10 +22,14 @@ from .warming import CurvePoint, plan_points, try_once, warm_up
 
 
 class Readiness(NamedTuple):
-    """What a start has to know of a version; no verdict for a model without engines."""
+    """What a start has to know of a version; no verdict for a model without engines.
+
+    `row_bytes`: memory that one more row of the greatest length takes in a batch; 0 if unknown.
+    """
 
     verdict: Verdict | None
     curve: Sequence[CurvePoint]
+    row_bytes: int = 0
 
 
 def get_ready(loaded: LoadedModel, files: VersionFiles, threads: int, clock: Clock) -> Readiness:
@@ -39,14 +44,25 @@ def get_ready(loaded: LoadedModel, files: VersionFiles, threads: int, clock: Clo
     if known is not None and known.verdict is not None:
         loaded.model.use_engine(known.verdict.engine.name)
         check_golden(loaded, files.golden, loaded.record.precision)
+        memory = PeakMemory(loaded.device)
         try_once(loaded, known.curve)
-        return known
+        return known._replace(row_bytes=_row_bytes(memory, known.curve))
     verdict = use_best_engine(loaded, files.golden, clock)
     check_golden(loaded, files.golden, loaded.record.precision)
-    found = Readiness(verdict, warm_up(loaded, clock))
+    memory = PeakMemory(loaded.device)
+    curve = warm_up(loaded, clock)
     if verdict is not None:
-        files.measurements.keep(situation, _to_wire(verdict, found.curve))
-    return found
+        files.measurements.keep(situation, _to_wire(verdict, curve))
+    return Readiness(verdict, curve, _row_bytes(memory, curve))
+
+
+def _row_bytes(memory: PeakMemory, curve: Sequence[CurvePoint]) -> int:
+    """What the largest batch of a curve has taken, for as many tokens as its longest row has."""
+    if not curve:
+        return 0
+    tokens = max(rows * length for rows, length, _ in curve)
+    longest = max(length for _, length, _ in curve)
+    return memory.grown_bytes() * longest // tokens
 
 
 def _situation(loaded: LoadedModel, threads: int) -> dict[str, Any]:

@@ -181,7 +181,8 @@ class Ready(NamedTuple):
 
     `engines` has the one in use, and is empty for a model that has nothing to choose from;
     `lineage` is the digest that receipts carry, which names the engine too. `memory_bytes` is by
-    how much the load has grown the process, on CUDA what it holds of the device.
+    how much the load has grown the process, on CUDA what it holds of the device. `row_bytes` is
+    what another row of the greatest length adds to a batch, 0 where that was not seen.
     """
 
     lane: int
@@ -190,6 +191,7 @@ class Ready(NamedTuple):
     memory_bytes: int
     load_ms: float
     engines: list[EngineInUse]
+    row_bytes: int
 
 
 class Begun(NamedTuple):
@@ -236,9 +238,9 @@ class Answers(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Memory of the device process; said about once a second while it works.
+    """Memory of the device process, and what is free where its models compute.
 
-    `free_bytes` is what the CUDA device has left; 0 on a CPU.
+    Said about once a second while it works.
     """
 
     resident_bytes: int

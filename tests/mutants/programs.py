@@ -13,6 +13,7 @@ MENDING = "tests/unit/router/test_mending.py"
 APART = "tests/unit/router/test_apart.py"
 INTAKE = "tests/unit/consumer/worker/test_intake.py"
 BATCHER = "tests/unit/consumer/batching/test_batcher.py"
+ROW_LIMIT = "tests/unit/consumer/batching/test_row_limit.py"
 NEIGHBOURS = "tests/unit/consumer/device/test_neighbours.py"
 ENGINES = "tests/unit/models/test_engines.py"
 CHOICE = "tests/unit/consumer/device/test_engine_choice.py"
@@ -43,9 +44,9 @@ PROGRAM_MUTANTS = [
         path="consumer/device/readiness.py",
         before=(
             "        check_golden(loaded, files.golden, loaded.record.precision)\n"
-            "        try_once(loaded, known.curve)\n"
+            "        memory = PeakMemory(loaded.device)\n        try_once("
         ),
-        after="        try_once(loaded, known.curve)\n",
+        after="        memory = PeakMemory(loaded.device)\n        try_once(",
         tests=(f"{CHOICE}::test_the_next_start_measures_nothing_and_still_checks",),
     ),
     Mutant(
@@ -268,6 +269,32 @@ PROGRAM_MUTANTS = [
         tests=(f"{BATCHER}::test_high_priority_goes_first_until_a_low_one_has_aged",),
     ),
     Mutant(
+        name="a long row may be overtaken without end",
+        breaks="a row pays for others no more than half of its own run",
+        path="consumer/batching/batcher.py",
+        before="row._replace(overtaken_ms=row.overtaken_ms + run_ms)",
+        after="row._replace(overtaken_ms=0.0)",
+        tests=(
+            f"{BATCHER}::test_a_long_row_is_overtaken_until_that_has_taken_half_of_its_own_run",
+        ),
+    ),
+    Mutant(
+        name="batches grow beyond the memory",
+        breaks="a full batch takes no more than half of the free memory",
+        path="consumer/batching/row_limit.py",
+        before="min(self.most, _MEMORY_SHARE * rows_free)",
+        after="self.most",
+        tests=(f"{ROW_LIMIT}::test_it_stops_at_half_of_the_memory_that_is_free",),
+    ),
+    Mutant(
+        name="the limit of a container is overlooked",
+        breaks="free memory is that of the cgroup",
+        path="consumer/device/batch_memory.py",
+        before="                free = min([free, *(_left_in(each) for each in inside)])",
+        after="                free = min([free, *(_left_in(each) for each in inside[:0])])",
+        tests=("tests/unit/consumer/device/test_batch_memory.py",),
+    ),
+    Mutant(
         name="a batch of several kinds",
         breaks="a neighbour never changes an answer",
         path="consumer/batching/dispatch.py",
@@ -276,6 +303,16 @@ PROGRAM_MUTANTS = [
         tests=(
             "tests/unit/consumer/batching/test_core.py::"
             "test_rows_of_several_kinds_run_one_kind_after_the_other",
+        ),
+    ),
+    Mutant(
+        name="suspects run again in the order in which they came",
+        breaks="who only lay in a lost process does not wait for another start",
+        path="consumer/batching/core.py",
+        before="sorted(self.requests.inside(), key=self._was_at_work)",
+        after="self.requests.inside()",
+        tests=(
+            "tests/unit/consumer/batching/test_core_losses.py::test_what_ran_at_the_loss_runs_last",
         ),
     ),
     Mutant(

@@ -105,7 +105,7 @@ class SimulatedDevice:
                 load_ms = chance.uniform(20, 400)
                 done_ms = self._occupy(load_ms)
                 self._loading_until_ms = self._world.now_ms + done_ms
-                self._say(done_ms, Ready(message.lane, _CURVE, "a" * 16, 0, load_ms, []))
+                self._say(done_ms, Ready(message.lane, _CURVE, "a" * 16, 0, load_ms, [], 0))
             case Prepare() | Fetch():
                 self._prepare(message.items)
             case Run():

@@ -103,7 +103,7 @@ class _Worker:
         self.core.device_up = self.core.is_greeted = True
         self.core.fresh_until_ms = 1e15
         self.lane = self.core.open_lane("m", record)
-        self.core.receive(Ready(self.lane.number, curve, "l" * 16, 0, 1.0, []), now_ms)
+        self.core.receive(Ready(self.lane.number, curve, "l" * 16, 0, 1.0, [], 0), now_ms)
         self.order = StreamOrder(KEYS, record, now_ms)
         self.lengths = {}
         self.left = {}

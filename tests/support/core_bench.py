@@ -39,7 +39,7 @@ class Bench:
             version="1", bytes_per_token=bytes_per_token, limits=Limits(**limits)
         )
         self.lane = self.core.open_lane("m", record)
-        self.core.receive(Ready(self.lane.number, [], "l" * 16, 0, 1.0, []), 0)
+        self.core.receive(Ready(self.lane.number, [], "l" * 16, 0, 1.0, [], 0), 0)
 
     def take(self, *entries, now_ms=0.0, place=PLACE):
         self.core.take(self.lane, [TakenEntry(place, work) for work in entries], now_ms, 0.0)

@@ -122,7 +122,7 @@ class Bench:
         return unit.link
 
     def make_ready(self, unit, *lanes):
-        self.step(unit, *(Ready(lane.number, [], "a" * 16, 0, 1.0, []) for lane in lanes))
+        self.step(unit, *(Ready(lane.number, [], "a" * 16, 0, 1.0, [], 0) for lane in lanes))
 
     def lose(self, unit):
         self.step(unit, None)

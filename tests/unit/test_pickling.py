@@ -15,6 +15,7 @@ import batchfleet
 from batchfleet import testing
 from batchfleet.broker.errors import RefusedError
 from batchfleet.broker.redis_broker import RedisBroker
+from batchfleet.models.engines import Engine
 from batchfleet.models.model import LoadContext, Model, PredictContext, Prepared, Row
 from batchfleet.producer.async_client import AsyncClient
 from batchfleet.producer.client import Client
@@ -121,6 +122,7 @@ REPLY = Reply(
     warnings=("w",), usage={"rows": 1}, receipt={"attempt": 1},
 )  # fmt: skip
 VALUES = {
+    Engine: Engine("plain", "exact"),
     Envelope: Envelope("i", "t", "application/json", "m"),
     ErrorBody: ErrorBody(ErrorKind.BUSY, "words", (1,), 5),
     ErrorRow: ErrorKind.BUSY.value,

@@ -21,7 +21,7 @@ from batchfleet.wire.deployment import LIMIT_ROWS
 from batchfleet.wire.reply import decode_reply
 
 # Keys of a fleet that live as long as it does; all others need a TTL or belong to open requests.
-LASTING = ("deploy", "tenants", "workers", "lost", "journal", "in:", "q:", "bell:")
+LASTING = ("deploy", "tenants", "workers", "lost", "journal", "stats", "in:", "q:", "bell:")
 
 
 @pytest.fixture(scope="module")

@@ -243,6 +243,23 @@ def test_a_changed_default_holds_for_what_is_open(wire):
     assert [round(ms / HOUR_MS) for ms in lives_ms] == [2, 1]
 
 
+def test_a_version_that_nobody_serves_is_left_without_entries(wire):
+    """Some named it, one was with a worker that is gone, one was answered before."""
+    wire.open("held", "a", "answered")
+    wire.open("b", version="1")
+    wire.join()
+    assert [work.id for work in wire.take(room=1)] == ["held"]
+    wire.expire("answered")
+    wire.ask("XADD", wire.queue(), "*", "of", "others")
+    assert answer_abandoned(wire.executor, view_of(wire), "1") == 3
+    assert {decode_reply(wire.replies(name)[0]).error["name"] for name in ("held", "a", "b")} == {
+        "no_worker"
+    }
+    deploy_second(wire)
+    withdraw_first(wire)
+    assert wire.run(fleet.stats(wire.keys))["1"].fleet == 3
+
+
 # What somebody else has put among the open requests.
 
 

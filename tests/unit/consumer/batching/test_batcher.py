@@ -6,6 +6,7 @@ from batchfleet.consumer.batching.batcher import (
     WaitingRow,
     choose_batch,
     linger_ms,
+    rows_left,
 )
 from batchfleet.consumer.batching.cost import CostCurve
 from batchfleet.wire.deployment import Limits
@@ -96,6 +97,34 @@ def test_a_short_row_overtakes_a_long_one_of_about_its_age_and_no_older_one():
     assert chosen(choose_batch(rows, younger_ms, LIMITS, curve)) == [2]
     later = [row(1, 256), row(2, 8, rank_ms=younger_ms + 100)]
     assert chosen(choose_batch(later, younger_ms + 100, LIMITS, curve)) == [1]
+
+
+def test_a_long_row_is_overtaken_until_that_has_taken_half_of_its_own_run():
+    curve = CostCurve.from_points([(1, 8, 15.0), (1, 256, 80.0)])
+    rows = [row(1, 256), *(row(n, 8, rank_ms=n) for n in range(2, 12))]
+    order = []
+    while rows:
+        batch = choose_batch(rows, 20, Limits(max_batch_size=1), curve).rows
+        order += [one.request for one in batch]
+        rows = rows_left(rows, batch, curve)
+    assert order == [2, 3, 4, 1, *range(5, 12)]
+
+
+def test_only_older_rows_are_overtaken():
+    curve = CostCurve.from_points([(1, 10, 4.0)])
+    older, same, younger = (row(n, 10, rank_ms=rank) for n, rank in ((1, 1), (2, 5), (3, 9)))
+    batch = (row(4, 10, rank_ms=5), row(5, 10, rank_ms=7))
+    left = rows_left([older, same, younger, *batch], batch, curve)
+    ms = curve.milliseconds(2, 10)
+    assert [(one.request, one.overtaken_ms) for one in left] == [(1, ms), (2, 0), (3, 0)]
+
+
+def test_work_of_a_higher_priority_does_not_count_as_overtaking():
+    curve = CostCurve.from_points([(1, 10, 4.0)])
+    levels = [row(1, 10, level=2), row(2, 10, level=1), row(3, 10, level=0)]
+    batch = (row(4, 10, rank_ms=5, level=1),)
+    left = rows_left([*levels, *batch], batch, curve)
+    assert [one.overtaken_ms for one in left] == [0, 4.0, 4.0]
 
 
 def test_no_knee_where_bigger_is_better():

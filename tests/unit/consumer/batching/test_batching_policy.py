@@ -14,6 +14,7 @@ from support.batching_simulation import (
     steep_ms,
 )
 
+from batchfleet.consumer.batching import batcher
 from batchfleet.wire.deployment import Limits
 
 LIMITS = Limits(buckets=BUCKETS, max_length=256)
@@ -47,6 +48,15 @@ def test_on_a_cpu_small_batches_lose_no_throughput():
     outcome = Simulation(cpu_ms, limits=LIMITS).closed(256, 1500, lognormal)
     assert outcome.per_s >= 0.97 * 99.7
     assert outcome.at(0.99) <= 3551
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_on_a_cpu_few_callers_wait_hardly_longer_than_in_order_of_arrival(seed, monkeypatch):
+    found = Simulation(cpu_ms, limits=LIMITS, seed=seed).closed(16, 1200, lognormal)
+    monkeypatch.setattr(batcher, "_PATIENCE", 0)
+    in_order = Simulation(cpu_ms, limits=LIMITS, seed=seed).closed(16, 1200, lognormal)
+    assert found.at(0.99) <= 1.15 * in_order.at(0.99)
+    assert found.per_s >= 0.97 * in_order.per_s
 
 
 @pytest.mark.parametrize("seed", [5, 6])

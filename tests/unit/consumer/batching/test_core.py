@@ -38,7 +38,7 @@ def test_nobody_waits_for_a_large_request_to_be_prepared():
     """X5: neither other lanes nor small requests of its own."""
     bench = Bench()
     other = bench.core.open_lane("other", VersionRecord(version="1"))
-    bench.core.receive(Ready(other.number, [], "l" * 16, 0, 1.0, []), 0)
+    bench.core.receive(Ready(other.number, [], "l" * 16, 0, 1.0, [], 0), 0)
     bench.take(entry("large", inputs=LARGE))
     (prepare,) = bench.plan()
     assert isinstance(prepare, Prepare)
@@ -90,7 +90,7 @@ def test_room_is_two_batches_and_a_large_request_counts_for_half_a_batch():
 def test_what_the_server_would_not_take_counts_against_the_room_of_its_lane_alone():
     bench = Bench(max_batch_size=8)
     other = bench.core.open_lane("n", VersionRecord(version="1", limits=Limits(max_batch_size=8)))
-    bench.core.receive(Ready(other.number, [], "", 0, 1.0, []), 0)
+    bench.core.receive(Ready(other.number, [], "", 0, 1.0, [], 0), 0)
     bench.take(entry("three", rows=3), entry("big", rows=300), entry("settled"))
     requests = bench.core.requests
     requests.give_up(list(requests.held.values()), ErrorKind.CANCELLED, "it is over")
@@ -230,7 +230,7 @@ def test_what_waited_comes_before_the_suspects_where_versions_are_loaded_again()
     bench.take(entry("waits"))
     bench.core.lose_device(POISON, "segv")
     bench.core.device_up = True
-    bench.core.receive(Ready(bench.lane.number, [], "l" * 16, 0, 1.0, []), 1000.0)
+    bench.core.receive(Ready(bench.lane.number, [], "l" * 16, 0, 1.0, [], 0), 1000.0)
     (run,) = bench.plan(1000.0)
     assert [item.request for item in run.items] == [2]
     bench.done(run, answered(2), prepared=[prepared_item(2, [1])])
@@ -341,7 +341,7 @@ def test_preprocessing_that_makes_no_progress_is_noticed():
 def test_lanes_share_the_device_by_cost():
     bench = Bench(max_batch_size=1)
     other = bench.core.open_lane("n", VersionRecord(version="1", limits=Limits(max_batch_size=1)))
-    bench.core.receive(Ready(other.number, [], "", 0, 1.0, []), 0)
+    bench.core.receive(Ready(other.number, [], "", 0, 1.0, [], 0), 0)
     bench.take(*(entry(f"a{n}") for n in range(8)))
     bench.core.take(other, [TakenEntry(PLACE, entry(f"b{n}")) for n in range(8)], 0.0, 0.0)
     order = []
@@ -397,7 +397,7 @@ def test_what_never_arrived_in_the_device_process_is_no_culprit():
 @pytest.mark.parametrize("breaks", [False, True])
 def test_a_run_teaches_what_a_large_batch_of_a_slow_model_costs_unless_it_broke(breaks):
     bench = Bench(max_batch_size=8)
-    bench.core.receive(Ready(bench.lane.number, [(1, 4, 2_000.0)], "l" * 16, 0, 1.0, []), 0)
+    bench.core.receive(Ready(bench.lane.number, [(1, 4, 2_000.0)], "l" * 16, 0, 1.0, [], 0), 0)
     bench.take(*(entry(f"r{at}") for at in range(4)))
     (run,) = (message for message in bench.plan() if isinstance(message, PrepareRun))
     prepared = [prepared_item(item.request, [4]) for item in run.items]

@@ -100,6 +100,37 @@ def test_suspects_wait_until_a_version_that_is_leaving_has_left():
     assert isinstance(bench.plan()[0], Prepare)
 
 
+def _order_after_a_loss(bench):
+    bench.core.lose_device(POISON, "segv")
+    bench.core.device_up = bench.lane.ready = True
+    order = []
+    while (messages := bench.plan()) and isinstance(messages[0], Prepare):
+        (item,) = messages[0].items
+        order.append(bench.core.requests.held[item.request].entry.id)
+        bench.prepared((item.request, [1]))
+        (run,) = bench.plan()
+        bench.done(run, answers=answered(item.request))
+    return order
+
+
+def test_what_ran_at_the_loss_runs_last():
+    bench = Bench(bytes_per_token=4.0, max_batch_size=1)
+    bench.take(entry("runs"), entry("lies there"), entry("lies there too"))
+    bench.plan()
+    bench.prepared((1, [5]), (2, [5]), (3, [5]))
+    bench.plan(1.0)
+    assert bench.core.running
+    bench.take(entry("is prepared beside it"), entry("waits its turn"))
+    bench.plan(2.0)
+    assert _order_after_a_loss(bench) == [
+        "lies there too",
+        "lies there",
+        "waits its turn",
+        "is prepared beside it",
+        "runs",
+    ]
+
+
 def test_a_lane_continues_elsewhere_with_what_it_held_and_who_is_suspected():
     bench, other = Bench(), Bench()
     bench.take(entry("inside"))

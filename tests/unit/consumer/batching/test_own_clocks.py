@@ -63,7 +63,7 @@ def test_what_waited_behind_a_load_has_its_time_from_then_on(bench):
     other = bench.core.open_lane("n", VersionRecord(version="1", limits=Limits()))
     bench.core.queue.add(other, 0.0)
     assert bench.core.overrun(5_000.0) is None
-    bench.core.receive(Ready(other.number, [], "", 0, 1.0, []), 5_000.0)
+    bench.core.receive(Ready(other.number, [], "", 0, 1.0, [], 0), 5_000.0)
     assert bench.core.overrun(5_900.0) is None
     assert bench.core.overrun(6_100.0) == ("preprocess", bench.lane)
 

@@ -5,7 +5,7 @@ from support.core_bench import Bench
 
 from batchfleet.consumer.batching.cost import CostCurve
 from batchfleet.consumer.batching.row_limit import RowLimit
-from batchfleet.consumer.link.protocol import Ready
+from batchfleet.consumer.link.protocol import Memory, Ready
 
 
 def run(limit, gains, *, is_backlogged=True):
@@ -17,8 +17,27 @@ def run(limit, gains, *, is_backlogged=True):
 
 
 def test_it_doubles_while_full_batches_gain_and_work_queues_up():
-    _, sizes = run(RowLimit(), [1.5, 1.3, 1.1, 1.05, 1.05, 1.05])
-    assert sizes == [64, 128, 256, 512, 1024, 1024]
+    _, sizes = run(RowLimit(), [1.5, 1.3, 1.05, 1.05, 1.05])
+    assert sizes == [64, 128, 256, 256, 256]
+
+
+@pytest.mark.parametrize(("rows_free", "rows"), [(512, 256), (511, 128), (127, 32), (0, 32)])
+def test_it_stops_at_half_of_the_memory_that_is_free(rows_free, rows):
+    limit = RowLimit()
+    for _ in range(6):
+        limit = limit.after(1.5, is_backlogged=True, rows_free=rows_free)
+    assert limit.rows == rows
+
+
+@pytest.mark.parametrize(("row_bytes", "rows"), [(10, 64), (11, 32), (0, 64)])
+def test_a_lane_counts_what_the_device_process_says_of_memory(row_bytes, rows):
+    bench = Bench(max_batch_size=0)
+    curve = [(1, 1, 10.0), (32, 1, 11.0)]
+    bench.core.receive(Ready(bench.lane.number, curve, "l" * 16, 0, 1.0, [], row_bytes), 0.0)
+    bench.core.receive(Memory(1000, 2 * 64 * 10), 0.0)
+    bench.lane.is_backlogged = True
+    bench.lane.learn(32, 1, 11.0, bench.core.free_bytes)
+    assert bench.lane.limits.max_batch_size == rows
 
 
 def test_it_stays_where_a_worker_has_room():
@@ -55,7 +74,7 @@ def test_a_process_that_was_replaced_begins_anew():
     bench.lane.row_limit = RowLimit(256)
     bench.lane.adjust(bench.lane.record)
     assert bench.lane.limits.max_batch_size == 256
-    bench.lane.begin(Ready(1, [], "l" * 16, 0, 1.0, []))
+    bench.lane.begin(Ready(bench.lane.number, [], "l" * 16, 0, 1.0, [], 0))
     assert bench.lane.limits.max_batch_size == 32
 
 

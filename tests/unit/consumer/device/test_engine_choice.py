@@ -195,7 +195,7 @@ def test_the_next_start_measures_nothing_and_still_checks(clock, tmp_path):
 
     first, measured = start()
     second, known = start()
-    assert second == first
+    assert second == first._replace(row_bytes=second.row_bytes), "memory is seen each time"
     assert known.name == "half"
     assert known.used == ["half"]
     assert 0 < known.ran <= 4 < measured.ran

@@ -272,9 +272,9 @@ def test_a_load_is_told_what_the_version_needed_last_time(bench):
     lane = bench.open("one")
     unit = bench.unit_of(lane)
     link = bench.come_up(unit)
-    bench.step(unit, Ready(lane.number, [], "a" * 16, 5_000_000, 1.0, []))
+    bench.step(unit, Ready(lane.number, [], "a" * 16, 5_000_000, 1.0, [], 0))
     bench.worker.drop_lane(lane)
     bench.open("one")
     bench.step(unit, Memory(1, 7_000_000))
     assert [m.memory_bytes for m in link.sent if isinstance(m, Load)] == [0, 5_000_000]
-    assert bench.worker.free_device_bytes == 7_000_000
+    assert bench.worker.free_bytes == 7_000_000
