@@ -41,9 +41,9 @@ WORKER = _role(
 OPERATOR = _role(
     "operator",
     "DEL EVALSHA EXISTS GET HDEL HGET HGETALL HINCRBY HLEN HMGET HSET HSETNX INFO LPUSH LRANGE "
-    "LTRIM MEMORY|USAGE PERSIST PEXPIRE RPUSH SADD SCARD SCRIPT|LOAD SET SMEMBERS SPUBLISH SREM "
-    "TIME UNLINK XACK XADD XDEL XGROUP|CREATE XINFO|GROUPS XLEN XPENDING XRANGE XREVRANGE XTRIM "
-    "ZADD ZCARD ZMSCORE ZRANGE ZRANGEBYSCORE ZREM ZREMRANGEBYSCORE ZSCORE",
+    "LTRIM MAXLEN MEMORY|USAGE PERSIST PEXPIRE RPUSH SADD SCARD SCRIPT|LOAD SET SMEMBERS SPUBLISH "
+    "SREM TIME UNLINK XACK XADD XDEL XGROUP|CREATE XINFO|GROUPS XLEN XPENDING XRANGE XREVRANGE "
+    "XTRIM ZADD ZCARD ZMSCORE ZRANGE ZRANGEBYSCORE ZREM ZREMRANGEBYSCORE ZSCORE",
 )
 
 # What none of them should be allowed to do.
@@ -53,13 +53,7 @@ SETTINGS_READER = _role("reader of settings", "CONFIG|GET")
 # The arguments of a command where they are not a key alone: the server finds the key by them.
 _ARGUMENTS = {
     "ACL SETUSER": "any",
-    "BLPOP": "{key
-    "LPUSH": "{key
-    "LTRIM": "{key
-    "ZREMRANGEBYSCORE": "{key} 0 1",
-} 0 1",
-} a",
-} 1",
+    "BLPOP": "{key} 1",
     "CONFIG GET": "save",
     "CONFIG SET": "save any",
     "EVALSHA": "sha 1 {key}",
@@ -67,13 +61,15 @@ _ARGUMENTS = {
     "GETRANGE": "{key} 0 1",
     "HDEL": "{key} a",
     "HEXISTS": "{key} a",
-    "HINCRBY": "{key} a 1",
     "HGET": "{key} a",
+    "HINCRBY": "{key} a 1",
     "HMGET": "{key} a",
     "HSET": "{key} a b",
     "HSETNX": "{key} a b",
     "INFO": "",
+    "LPUSH": "{key} a",
     "LRANGE": "{key} 0 0",
+    "LTRIM": "{key} 0 1",
     "PEXPIRE": "{key} 1",
     "RPUSH": "{key} a",
     "SADD": "{key} a",
@@ -101,6 +97,7 @@ _ARGUMENTS = {
     "ZRANGE": "{key} 0 1",
     "ZRANGEBYSCORE": "{key} 0 1",
     "ZREM": "{key} a",
+    "ZREMRANGEBYSCORE": "{key} 0 1",
     "ZSCORE": "{key} a",
 }
 

@@ -114,11 +114,15 @@ class Lane:
     model: str
     record: VersionRecord
     ready: bool = False
+    was_ready: bool = False  # once, here
     refusal: str = ""
     is_reported: bool = False  # that it was refused
     losses: int = 0  # of the device process while it loaded this lane
     is_moving: bool = False  # it is to go on in a device process of its own
+    is_draining: bool = False  # it takes nothing more, and goes once what it holds is answered
+    is_handed_over: bool = False  # while it drains: what was taken of it is held, or over
     lineage: str = ""
+    memory_bytes: int = 0  # by which its load has grown the process
     engine: EngineInUse | None = None  # None for a model that has nothing to choose from
     cost: CostCurve = field(default_factory=CostCurve)
     row_limit: RowLimit = field(default_factory=RowLimit)
@@ -145,7 +149,7 @@ class Lane:
 
     def begin(self, lineage: str, cost: CostCurve) -> None:
         """It is loaded and warm."""
-        self.ready, self.losses = True, 0
+        self.ready, self.was_ready, self.losses = True, True, 0
         self.lineage, self.cost = lineage, cost
         self._limit_rows(RowLimit())
 
@@ -172,6 +176,11 @@ class Lane:
     def is_unloaded(self) -> bool:
         """Whether it is still to be loaded here."""
         return not (self.ready or self.refusal or self.is_moving)
+
+    @property
+    def is_able(self) -> bool:
+        """Whether it may take, where it has room."""
+        return self.ready and not self.is_draining
 
     @property
     def version(self) -> str:

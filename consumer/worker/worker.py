@@ -23,7 +23,7 @@ from .context import WorkerContext
 from .device_unit import JOIN_S, DeviceUnit
 from .heartbeat import Heartbeat
 from .shared_state import SharedState
-from .unit_key import OVERFLOW, UnitKey
+from .unit_key import CULPRITS, OVERFLOW, UnitKey, key_beside, within
 
 # A slow fetch makes room by the passage of time only.
 _ROOM_WAIT_S = 0.2
@@ -42,15 +42,14 @@ class OfferedLane(NamedTuple):
 class Offer:
     """Lanes of a model with room; `crowded` where one of its lanes has none.
 
-    `stamp` is that of the deploy record that the lanes fit.
+    `stamp` is that of the deploy record that the lanes fit. Of `draining` lanes nothing is taken,
+    but what was may still have to be handed over.
     """
 
     lanes: Sequence[OfferedLane]
     crowded: bool
     stamp: Stamp
-
-
-_NOTHING = Offer((), crowded=True, stamp=Stamp())
+    draining: Sequence[OfferedLane] = ()
 
 
 class Worker(SharedState):
@@ -92,25 +91,28 @@ class Worker(SharedState):
     # Units and lanes; called by the keeper.
 
     def open_lane(self, model: str, record: VersionRecord, python: Path | None) -> Lane:
-        """Load a version in the device process of its environment, whose interpreter is given.
+        """Load a version under the interpreter of its environment, beside all that serves.
 
-        Or in one of its own, see `LossHistory.needs_own_process`.
+        Or apart from those that behave, see `LossHistory.needs_own_process`.
         """
         name, environment = f"{model}/{record.version}", record.environment
         with self.lock:
             needs_own = self.context.losses.needs_own_process(name, environment, self.now_ms())
+            serving = [unit.key for unit in self.units if unit.has_served]
         if self.context.devices.versions_apart:
             key = UnitKey(environment=environment, version=name)
         elif needs_own:
             key = self._own_key(environment, name)
         else:
-            key = UnitKey(environment=environment)
+            key = self._within(key_beside(environment, name, serving), OVERFLOW)
         return self._unit_for(key, python).open_lane(model, record)
 
     def _own_key(self, environment: str, name: str) -> UnitKey:
-        own = {unit.key.version for unit in self.units} - {"", OVERFLOW, name}
-        is_full = len(own) >= self.context.settings.device_processes
-        return UnitKey(environment=environment, version=OVERFLOW if is_full else name)
+        return self._within(UnitKey(environment=environment, version=name), CULPRITS)
+
+    def _within(self, key: UnitKey, instead: str) -> UnitKey:
+        present = [unit.key for unit in self.units]
+        return within(self.context.settings.device_processes, key, present, instead)
 
     def move_lane(self, lane: Lane) -> Lane:
         """Give a lane a device process of its own; returns the one in its place."""
@@ -119,8 +121,9 @@ class Worker(SharedState):
         other = self._unit_for(self._own_key(lane.record.environment, lane.name), unit.python)
         with self.lock:
             new = other.open_lane(lane.model, lane.record)
+            new.was_ready, new.is_draining = lane.was_ready, lane.is_draining
             other.core.move_lane_in(new, unit.core.move_lane_out(lane))
-        self._retire_if_empty(unit)
+        self._retire_empty()
         return new
 
     def _unit_for(self, key: UnitKey, python: Path | None) -> DeviceUnit:
@@ -133,6 +136,11 @@ class Worker(SharedState):
             self.units = [*self.units, unit]
         unit.start()
         return unit
+
+    def serving(self) -> list[str]:
+        """See `SharedState`."""
+        lanes = (lane for unit in self.units for lane in unit.core.lanes.values())
+        return [lane.name for lane in lanes if lane.ready]
 
     def unit_of(self, lane: Lane) -> DeviceUnit | None:
         """The unit that has a lane; None for one that was refused without a look at it."""
@@ -147,8 +155,26 @@ class Worker(SharedState):
         else:
             unit.adjust_lane(lane, record)
 
+    def drain_lane(self, lane: Lane) -> None:
+        """Have a lane take nothing more; what it holds is answered."""
+        with self.lock:
+            lane.is_draining, lane.is_handed_over = True, False
+            self.changed.notify_all()
+
+    def resume_lane(self, lane: Lane) -> None:
+        """Have a lane take again, though it may have drained."""
+        with self.lock:
+            lane.is_draining = False
+            self.changed.notify_all()
+
+    def is_drained(self, lane: Lane) -> bool:
+        """Whether all that a draining lane held is settled."""
+        unit = self.unit_of(lane)
+        with self.lock:
+            return lane.is_handed_over and (unit is None or not unit.core.requests.has_any_of(lane))
+
     def drop_lane(self, lane: Lane) -> None:
-        """Forget a lane, and the process of an environment that nothing needs any more.
+        """Forget a lane, and the process that nothing needs any more.
 
         What it held stays pending: intake takes it up again for the version's next lane.
         """
@@ -157,14 +183,19 @@ class Worker(SharedState):
             return
         if unit.drop_lane(lane):
             self.note_orphaned(lane)
-        self._retire_if_empty(unit)
+        self._retire_empty()
 
-    def _retire_if_empty(self, unit: DeviceUnit) -> None:
-        # The worker's own Python is kept warm for the next version.
-        if not unit.core.lanes and unit.key != UnitKey():
-            with self.lock:
-                self.units = [kept for kept in self.units if kept is not unit]
-            self._retired = [gone for gone in (*self._retired, unit) if not gone.is_closed]
+    def _retire_empty(self) -> None:
+        """End the processes that nobody needs; the worker's own Python is kept warm if alone."""
+        is_alone = not any(unit.core.lanes for unit in self.units)
+        kept = [u for u in self.units if u.core.lanes or (is_alone and u.key == UnitKey())]
+        gone = [unit for unit in self.units if unit not in kept]
+        if not gone:
+            return
+        with self.lock:
+            self.units = kept
+        self._retired = [unit for unit in (*self._retired, *gone) if not unit.is_closed]
+        for unit in gone:
             unit.retire()
 
     def watch_limits(self) -> None:
@@ -201,17 +232,24 @@ class Worker(SharedState):
             return offer
 
     def _find_room(self, model: str) -> Offer:
-        record = self._record_to_take_by(model)
-        if record is None or not self.heartbeat.has_joined(model):
-            return _NOTHING
         lanes = [
             OfferedLane(unit, lane, unit.core.room(lane, self.now_ms()))
             for unit in self.units
             for lane in unit.core.lanes.values()
-            if lane.ready and lane.model == model
+            if lane.model == model
         ]
+        draining = [o for o in lanes if o.lane.is_draining and not o.lane.is_handed_over]
+        record = self._record_to_take_by(model)
+        if record is None or not self.heartbeat.has_joined(model):
+            return Offer((), crowded=True, stamp=Stamp(), draining=draining)
         with_room = [offered for offered in lanes if offered.room > 0]
-        return Offer(with_room, crowded=len(with_room) < len(lanes), stamp=record.stamp)
+        able = sum(offered.lane.is_able for offered in lanes)
+        return Offer(with_room, len(with_room) < able, record.stamp, draining)
+
+    def note_handed_over(self, lane: Lane) -> None:
+        """Intake holds in its hands nothing of a draining lane any more."""
+        with self.lock:
+            lane.is_handed_over = lane.is_draining
 
     def offer_for_lost(self, lane: Lane) -> OfferedLane | None:
         """A lane if it may take over from lost workers now."""

@@ -225,7 +225,7 @@ MODELS = {
 }  # fmt: skip
 
 
-def open_test_model(load):
+def open_test_model(load, _):
     return VersionFiles(
         model_class=MODELS[load.model], folder=Path(load.store), parameters={}, lineage=LINEAGE
     )

@@ -72,14 +72,16 @@ class Device:
         """Load a version as the next lane; returns `Ready` or `Refused`."""
         self.lane += 1
         raw = VersionRecord(version=version, **record).to_wire()
-        self.send(Load(self.lane, model, version, store, device, 1, raw))
+        self.send(Load(self.lane, model, version, store, device, 1, raw, "", 0, 0))
         return self.expect(Ready, Refused)
 
     def load_published(self, store, manifest):
         """Load a version of a store as the next lane; returns `Ready` or `Refused`."""
         self.lane += 1
         record = manifest.record().to_wire()
-        self.send(Load(self.lane, manifest.model, manifest.version, store, "cpu", 1, record))
+        self.send(
+            Load(self.lane, manifest.model, manifest.version, store, "cpu", 1, record, "", 0, 0)
+        )
         return self.expect(Ready, Refused)
 
     def item(self, inputs, **fields):

@@ -49,7 +49,7 @@ def test_a_version_that_cannot_be_served_is_refused_with_its_reason(
 
 
 def test_a_record_that_is_none_is_refused(device):
-    device.send(Load(LANE, "plain", "1", "/", "cpu", 1, b"not JSON"))
+    device.send(Load(LANE, "plain", "1", "/", "cpu", 1, b"not JSON", "", 0, 0))
     assert "plain/1" in device.expect(Refused).message
 
 
