@@ -46,6 +46,14 @@ OPERATOR = _role(
     "ZADD ZCARD ZMSCORE ZRANGE ZRANGEBYSCORE ZREM ZREMRANGEBYSCORE ZSCORE",
 )
 
+# What rq sends, on keys of its own, besides what an operator sends.
+RQ = _role(
+    "jobs worker",
+    "BLMOVE DEL EVALSHA EXEC EXISTS EXPIRE HGET HGETALL HINCRBY HINCRBYFLOAT HSET INFO LREM MULTI "
+    "PERSIST RPUSH SADD SMEMBERS SREM UNWATCH WATCH XADD ZADD ZRANGE ZRANGEBYSCORE ZREM "
+    "ZREMRANGEBYSCORE",
+)
+
 # What none of them should be allowed to do.
 ADMINISTRATOR = _role("administrator", "ACL|SETUSER CONFIG|SET FLUSHALL")
 SETTINGS_READER = _role("reader of settings", "CONFIG|GET")
@@ -146,3 +154,9 @@ def acl_of(role: Role, namespace: str) -> list[str]:
     """What stands behind the user's name and password in `ACL SETUSER`."""
     allowed = ["+" + name.lower().replace(" ", "|") for name in role.commands]
     return ["resetkeys", "resetchannels", "-@all", f"~{namespace}:*", f"&{namespace}:*", *allowed]
+
+
+def acl_of_jobs(namespace: str) -> list[str]:
+    """The same for a jobs worker, whose rights on the keys of rq are others."""
+    on_rq = " ".join("+" + name.lower() for name in RQ.commands)
+    return [*acl_of(OPERATOR, namespace), f"(~rq:* {on_rq})"]
