@@ -69,7 +69,6 @@ _ARGUMENTS = {
     "GETRANGE": "{key} 0 1",
     "HDEL": "{key} a",
     "HGET": "{key} a",
-    "HINCRBY": "{key} a 1",
     "HMGET": "{key} a",
     "HSET": "{key} a b",
     "HSETNX": "{key} a b",

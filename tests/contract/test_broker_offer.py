@@ -75,9 +75,9 @@ def test_a_version_is_not_withdrawn_while_a_draining_bucket_holds_work(wire):
     wire.ask("HSET", wire.keys.deploy, "draining:2", "[512]")
     operator = Operator(executor=wire.executor, namespace=wire.keys.namespace, draw_nonce=str)
     entry = wire.ask("XADD", drained, "*", "id", "a")
-    assert operations.withdraw(operator, wire.keys.model, SECOND) == 1
+    assert operations.withdraw(operator, wire.keys.model, SECOND.version) == 1
     wire.ask("XDEL", drained, entry)
-    assert operations.withdraw(operator, wire.keys.model, SECOND) == 0
+    assert operations.withdraw(operator, wire.keys.model, SECOND.version) == 0
     assert wire.ask("HGET", wire.keys.deploy, "draining:2") is None
 
 
@@ -160,6 +160,21 @@ def test_of_two_who_have_read_the_same_record_one_changes_it(wire):
         assert configure(wire, {"roll": b"second"}, stamp) == fleet.CHANGED
     assert wire.run(fleet.deploy_hash(wire.keys)) == before
     assert configure(wire, {"roll": b"second"}, wire.stamp()) == epoch + 1
+
+
+def test_of_two_who_deploy_by_the_same_record_one_does(wire):
+    known = wire.stamp()
+    command = fleet.deploy(wire.keys, SECOND, streams(wire), "c", ["acme"], known)
+    assert wire.run(command) == known.epoch + 1
+    before = wire.run(fleet.deploy_hash(wire.keys))
+    third = replace(SECOND, version="3")
+    for stamp in (known, Stamp(known.epoch + 1, "another"), Stamp()):
+        command = fleet.deploy(wire.keys, third, streams(wire, third), "d", ["other"], stamp)
+        assert wire.run(command) == fleet.CHANGED
+    assert wire.run(fleet.deploy_hash(wire.keys)) == before
+    assert not wire.ask("EXISTS", wire.keys.ingress("other"), *streams(wire, third))
+    assert wire.run(fleet.tenants(wire.keys)) == ["acme", TENANT]
+    wire.ask("DEL", wire.keys.ingress("acme"))
 
 
 def test_streams_are_made_by_who_was_first_alone(wire):
