@@ -29,7 +29,7 @@ class Up:
         )
         self.facts = json.loads(self.process.stdout.readline())
         pids = self.facts["pids"]
-        programs = [pids["server"], pids["router"], *pids["consumers"]]
+        programs = [pids["server"], pids["router"], *pids["consumers"], pids["jobs"]]
         roots = [psutil.Process(pid) for pid in programs if pid is not None]
         self.family = [*roots, *(child for root in roots for child in root.children())]
 
