@@ -48,13 +48,13 @@ def misnamed(load):
     for one in load.requests:
         if one.outcome == OK:
             texts = load.plan.texts or (load.plan.text,)
-            known = {digest for digest in digests(texts, one.version)}
+            known = set(digests(texts, one.version))
             wrong += one.outputs["digest"][0] not in known
     return wrong
 
 
 def unanswered(fleet, load):
-    """Requests without a reply on the server at this moment, so that their version is still open."""
+    """Requests that have no reply on the server now: their version is still open."""
     waiting = [one for one in list(load.requests) if not one.over_at]
     sent = [one for one in waiting if one.handle is not None]
     with fleet.server.pipeline(transaction=True) as pipe:
