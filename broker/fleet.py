@@ -7,6 +7,7 @@ from typing import Any
 
 from ..wire.deployment import Deployment, Stamp, VersionRecord
 from ..wire.keys import PRIORITIES, ModelKeys, models_key
+from ..wire.stats import VersionStats, read_stats, stats_fields
 from .commands import Command, Part, as_flat, as_is, as_map, as_names, call, plain
 
 
@@ -93,20 +94,37 @@ def offer(
 
 # Workers that have not seen the new record by then are cut off from the server.
 _WITHDRAWN_STREAMS_MS = 3_600_000
+IS_STABLE, IS_CANARY = -1, -2
 
 
-def withdraw(keys: ModelKeys, version: str, streams: Sequence[str]) -> Command[int]:
-    """Take out a version without work; returns the entries left, -1 for the stable version."""
-    return call("withdraw", [keys.deploy, *streams], [version, _WITHDRAWN_STREAMS_MS], int)
+def withdraw(
+    keys: ModelKeys, version: str, streams: Sequence[str], *, keep: bool = False
+) -> Command[int]:
+    """Take out a version without work, or `keep` its record for going back to it.
+
+    Returns the entries left, `IS_STABLE` or `IS_CANARY`; 0 = it is not offered any more.
+    """
+    args: list[Part] = [version, _WITHDRAWN_STREAMS_MS, int(keep)]
+    return call("withdraw", [keys.deploy, *streams], args, int)
+
+
+# The record is another than the one that was read.
+CHANGED = -1
 
 
 def configure(
-    keys: ModelKeys, fields: Mapping[str, bytes], streams: Sequence[str], nonce: str
+    keys: ModelKeys,
+    fields: Mapping[str, bytes],
+    streams: Sequence[str],
+    nonce: str,
+    stamp: Stamp | None = None,
 ) -> Command[int]:
-    """Set fields of the deploy record (empty = remove); returns the epoch, 0 if not deployed."""
-    args: list[Part] = [nonce, len(fields)]
-    for name, value in fields.items():
-        args += (name, value)
+    """Set fields of the deploy record (empty = remove), all of them or none.
+
+    `stamp` is that of the record that decided about them; None = any. Returns the new epoch, 0 if
+    not deployed, `CHANGED` where the record is another by now.
+    """
+    args: list[Part] = [nonce, len(fields), *as_flat(fields), *(stamp or ())]
     return call("configure", [keys.deploy, *streams], args, int)
 
 
@@ -121,7 +139,6 @@ def remove_bucket(keys: ModelKeys, version: str, edge: int) -> Command[bool]:
 UNDEPLOYED_MARK_MS = 3_600_000
 # Dead letters and the journal of an undeployed model.
 LEFT_BEHIND_MS = 7 * 86_400_000
-CHANGED = -1
 
 
 def undeploy(
@@ -139,10 +156,22 @@ def undeploy(
     requests are open.
     """
     kept = (keys.workers, keys.lost, keys.journal, keys.dead)
-    removed = (keys.deploy, keys.due, keys.tenants, keys.later, keys.parked, keys.ttl)
+    removed = (
+        keys.deploy, keys.due, keys.tenants, keys.later, keys.parked, keys.ttl, keys.stats
+    )  # fmt: skip
     script_keys = [keys.undeployed, *kept, *removed, *other_keys]
     args: list[Part] = ["1" if forced else "0", UNDEPLOYED_MARK_MS, LEFT_BEHIND_MS, *(stamp or ())]
     return call("undeploy", script_keys, args, lambda raw: (raw[0], raw[1]))
+
+
+def stats(keys: ModelKeys) -> Command[dict[str, VersionStats]]:
+    """What each version of a model has answered since it was deployed."""
+    return plain(lambda raw: read_stats(as_map(raw)), "HGETALL", keys.stats)
+
+
+def forget_stats(keys: ModelKeys, versions: Sequence[str]) -> Command[int]:
+    """Remove the counts of versions that are gone; at least one."""
+    return plain(int, "HDEL", keys.stats, *(name for v in versions for name in stats_fields(v)))
 
 
 RESTORED, MARKED = -1, -2

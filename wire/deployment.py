@@ -1,9 +1,10 @@
 """The deploy record: what a model may do, as routers and workers see it.
 
-The hash `ns:{m}:deploy` holds one field `version:<name>` a version (JSON: signature, length rule
-and limits copied from the manifest), `draining:<name>` where buckets of it went out of service,
-`set:<limit>` for each limit that the operator overrides, and `stable`, `canary`, `weight`, `epoch`,
-`nonce`, `intake`. It is the only source at run time.
+The hash `ns:{m}:deploy` holds one field `version:<name>` a version offered (JSON: signature, length
+rule and limits copied from the manifest), `draining:<name>` where buckets of it went out of
+service, `workers:<name>` where some workers alone load it, `kept:<name>` for each version kept for
+going back to, `set:<limit>` for each limit that the operator overrides, and `stable`, `canary`,
+`roll`, `epoch`, `nonce`, `intake`. It is the only source at run time.
 """
 
 from collections.abc import Mapping
@@ -14,10 +15,20 @@ from typing import Any, NamedTuple
 import orjson
 
 from . import limits as ceiling
+from .canary import Canary, WorkerChoice, read_canary
 from .errors import SettingsError
 from .names import is_name, shown
 from .numbers import Range, shown_value
-from .reading import as_map, from_json, ratio, text_in, whole_numbers
+from .reading import (
+    as_map,
+    epoch_in,
+    fields_after,
+    from_json,
+    nonce_in,
+    ratio,
+    text_in,
+    whole_numbers,
+)
 from .references import is_prefix
 from .signature import Signature
 
@@ -233,7 +244,16 @@ class VersionRecord:
         Raises:
             SettingsError: not a record, or one with a value out of its range.
         """
-        wire = as_map("a version's record", from_json("a version's record", raw))
+        wire = from_json("a version's record", raw)
+        return VersionRecord.from_map(as_map("a version's record", wire), overrides)
+
+    @staticmethod
+    def from_map(wire: Mapping[str, Any], overrides: Mapping[str, Any]) -> "VersionRecord":
+        """The same from what the JSON says.
+
+        Raises:
+            SettingsError: a value out of its range.
+        """
         limits = limits_from_wire(_known_limits(as_map("limits", wire.get("limits", {}))))
         return VersionRecord(
             version=text_in(wire, "version"),
@@ -277,6 +297,35 @@ _ENVELOPE_BYTES = 12
 _ROW_BYTES = 3
 
 
+@dataclass(frozen=True, slots=True)
+class KeptVersion:
+    """A version that was withdrawn: its record as published, and the epoch since when."""
+
+    epoch: int
+    record: VersionRecord
+
+    @staticmethod
+    def from_wire(field: str, raw: bytes) -> "KeptVersion":
+        """Read a field `kept:<version>`.
+
+        Raises:
+            SettingsError: it is none, or of another version.
+        """
+        wire = as_map(field, from_json(field, raw))
+        epoch: Any = wire.get("epoch")
+        if _EPOCH.fault(epoch):
+            raise SettingsError(f"epoch of {field} is {shown_value(epoch)}, not a whole number")
+        record = VersionRecord.from_map(as_map(field, wire.get("record")), {})
+        if f"{_KEPT}{record.version}" != field:
+            raise SettingsError(f"{field} has the name of another version")
+        return KeptVersion(int(epoch), record)
+
+
+_KEPT = "kept:"
+_WORKERS = "workers:"
+_EPOCH = Range(0, 10**19 - 1)
+
+
 class Stamp(NamedTuple):
     """Which record it is. Compared for equality: after a loss, an epoch may come a second time."""
 
@@ -287,14 +336,18 @@ class Stamp(NamedTuple):
     def from_wire(epoch: bytes | None, nonce: bytes | None) -> "Stamp | None":
         """Read one out of a hash; None where there is none that any program could act on."""
         try:
-            return Stamp(_epoch(epoch or b"0"), _nonce(nonce or b""))
+            return Stamp(epoch_in(epoch or b"0"), nonce_in(nonce or b""))
         except SettingsError:
             return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """One model as deployed; a snapshot that is replaced as a whole when the epoch moves."""
+    """One model as deployed; a snapshot that is replaced as a whole when the epoch moves.
+
+    `versions` are those offered: loaded, and open to requests that name them. `kept` are neither.
+    `workers` says of some versions which workers load them. `roll` is for operators to read.
+    """
 
     model: str
     epoch: int = 0
@@ -303,6 +356,10 @@ class Deployment:
     intake: str = "open"
     versions: Mapping[str, VersionRecord] = field(default_factory=dict)
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    canary: Canary | None = None
+    kept: Mapping[str, KeptVersion] = field(default_factory=dict)
+    workers: Mapping[str, WorkerChoice] = field(default_factory=dict)
+    roll: bytes = b""
 
     @property
     def stamp(self) -> Stamp:
@@ -314,6 +371,22 @@ class Deployment:
         """The limits of the stable version, for what concerns the model as a whole."""
         return self.versions[self.stable].limits
 
+    def version_for(self, request_id: str) -> str:
+        """The version that a request that names none goes to."""
+        canary = self.canary
+        return canary.version if canary is not None and canary.takes(request_id) else self.stable
+
+    def is_default(self, version: str) -> bool:
+        """Whether requests that name no version may go to this one."""
+        canary = self.canary
+        is_canary = canary is not None and canary.version == version and canary.weight > 0
+        return is_canary or version == self.stable
+
+    def loads(self, version: str, worker: str) -> bool:
+        """Whether this worker is to load a version; not one that is not offered."""
+        choice = self.workers.get(version)
+        return version in self.versions and (choice is None or choice.includes(worker))
+
     @staticmethod
     def from_hash(model: str, raw: Mapping[str, bytes]) -> "Deployment | None":
         """Read the deploy hash; None where the model is not deployed.
@@ -324,14 +397,18 @@ class Deployment:
         if "stable" not in raw:
             return None
         overrides = {
-            name.removeprefix("set:"): from_json(name, value)
-            for name, value in raw.items()
-            if name.startswith("set:")
+            name: from_json(f"set:{name}", value)
+            for name, value in fields_after(raw, "set:").items()
         }
         versions = {
             name: _read_version(name, raw, overrides)
-            for name in (name.removeprefix("version:") for name in raw if name[:8] == "version:")
+            for name in fields_after(raw, "version:")
             if is_name(name)
+        }
+        kept = {
+            name: KeptVersion.from_wire(f"{_KEPT}{name}", value)
+            for name, value in fields_after(raw, _KEPT).items()
+            if name not in versions
         }
         stable = raw["stable"].decode(errors="replace")
         if any(name != record.version for name, record in versions.items()):
@@ -340,12 +417,19 @@ class Deployment:
             raise SettingsError(f"{model}: stable is {shown(stable)}, which has no record")
         return Deployment(
             model=model,
-            epoch=_epoch(raw.get("epoch", b"0")),
-            nonce=_nonce(raw.get("nonce", b"")),
+            epoch=epoch_in(raw.get("epoch", b"0")),
+            nonce=nonce_in(raw.get("nonce", b"")),
             stable=stable,
             intake=_intake(raw.get("intake", b"open")),
             versions=versions,
             overrides=overrides,
+            canary=read_canary(raw, versions),
+            kept=kept,
+            workers={
+                name: WorkerChoice.from_wire(f"{_WORKERS}{name}", value)
+                for name, value in fields_after(raw, _WORKERS).items()
+            },
+            roll=raw.get("roll", b""),
         )
 
 
@@ -358,20 +442,6 @@ def _read_version(
         return record
     edges = whole_numbers("the list of draining buckets", listed)
     return replace(record, draining=tuple(e for e in edges if e not in record.limits.buckets))
-
-
-# Epoch and nonce are sent back to the server, which compares them byte for byte.
-def _epoch(raw: bytes) -> int:
-    if not raw.isdigit() or len(raw) > 19 or str(int(raw)).encode() != raw:
-        raise SettingsError("epoch of a deploy record is not a whole number")
-    return int(raw)
-
-
-def _nonce(raw: bytes) -> str:
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        raise SettingsError("nonce of a deploy record is not UTF-8") from None
 
 
 def _intake(raw: bytes) -> str:

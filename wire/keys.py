@@ -114,6 +114,11 @@ class ModelKeys:
         return self.prefix + "lost"
 
     @cached_property
+    def stats(self) -> str:
+        """Hash: per version, how many requests ended how, and what they cost."""
+        return self.prefix + "stats"
+
+    @cached_property
     def journal(self) -> str:
         """Stream of finished requests: errors always, others sampled."""
         return self.prefix + "journal"

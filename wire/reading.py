@@ -67,3 +67,33 @@ def whole_numbers(what: str, raw: bytes) -> list[int]:
     if not isinstance(listed, list) or any(map(_WHOLE.fault, listed)):
         raise SettingsError(f"{what} is {shown_value(listed)}; it must be whole numbers")
     return listed
+
+
+def fields_after(raw: Mapping[str, bytes], prefix: str) -> dict[str, bytes]:
+    """The fields of a hash that begin with a prefix, by what follows it."""
+    size = len(prefix)
+    return {name[size:]: value for name, value in raw.items() if name.startswith(prefix)}
+
+
+# Epoch and nonce are sent back to the server, which compares them byte for byte.
+def epoch_in(raw: bytes) -> int:
+    """The epoch of a deploy record.
+
+    Raises:
+        SettingsError: it is no number that any program wrote.
+    """
+    if not raw.isdigit() or len(raw) > 19 or str(int(raw)).encode() != raw:
+        raise SettingsError("epoch of a deploy record is not a whole number")
+    return int(raw)
+
+
+def nonce_in(raw: bytes) -> str:
+    """The nonce of a deploy record.
+
+    Raises:
+        SettingsError: it is no text.
+    """
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise SettingsError("nonce of a deploy record is not UTF-8") from None

@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from batchfleet.wire.canary import Canary
 from batchfleet.wire.deployment import (
     LIMIT_ROWS,
     Deployment,
@@ -92,6 +93,30 @@ def test_what_a_newer_release_wrote_is_passed_over():
         {"version:1": record(signature={"inputs": [{**TENSOR, "shape": 5}]})},
         {"version:1": record(signature={"inputs": [{**TENSOR, "range": "ab"}]})},
         {"version:1": record(signature={"inputs": [{**TENSOR, "range": [1]}]})},
+        {"canary": b""},
+        {"canary": b"5"},
+        {"canary": b'{"weight": 5}'},
+        {"canary": b'{"version": "2", "weight": 5}'},
+        {"canary": b'{"version": "1"}'},
+        {"canary": b'{"version": "1", "weight": -1}'},
+        {"canary": b'{"version": "1", "weight": 100.5}'},
+        {"canary": b'{"version": "1", "weight": true}'},
+        {"canary": b'{"version": "1", "weight": "5"}'},
+        {"canary": b'{"version": "1", "weight": 5, "salt": 5}'},
+        {"kept:3": b""},
+        {"kept:3": b'{"epoch": 5}'},
+        {"kept:3": b'{"epoch": 5, "record": {}}'},
+        {"kept:3": b'{"epoch": 5, "record": {"version": "2"}}'},
+        {"kept:3": b'{"epoch": -1, "record": {"version": "3"}}'},
+        {"kept:3": b'{"epoch": true, "record": {"version": "3"}}'},
+        {"kept:3": b'{"record": {"version": "3"}}'},
+        {"workers:1": b""},
+        {"workers:1": b"[]"},
+        {"workers:1": b"{}"},
+        {"workers:1": b'{"only": "w1"}'},
+        {"workers:1": b'{"only": [5]}'},
+        {"workers:1": b'{"only": [""]}'},
+        {"workers:1": b'{"only": [], "except": []}'},
     ],
     ids=str,
 )  # fmt: skip
@@ -183,3 +208,54 @@ def test_a_hostile_limit_has_a_short_message(value):
         with pytest.raises(SettingsError) as caught:
             check_limit(name, value)
         assert len(str(caught.value)) < 300
+
+
+# Rolls.
+
+
+def test_what_a_roll_writes_is_read():
+    raw = raw_hash(**{
+        "version:2": record(version="2"),
+        "set:backlog": b"99",
+        "canary": b'{"version": "2", "weight": 10, "salt": "ab12"}',
+        "kept:3": b'{"epoch": 17, "record": ' + record(version="3") + b"}",
+        "workers:2": b'{"only": ["w1", "w2"]}',
+        "roll": b"\xff anything",
+    })  # fmt: skip
+    found = Deployment.from_hash("m", raw)
+    assert found is not None
+    assert found.canary == Canary("2", 10.0, "ab12")
+    assert {*found.versions} == {"1", "2"}
+    assert {*found.kept} == {"3"}
+    assert (found.kept["3"].epoch, found.kept["3"].record.version) == (17, "3")
+    assert found.kept["3"].record.limits == Limits(), "as published, without the overrides"
+    assert found.roll == b"\xff anything"
+    assert [found.loads("2", worker) for worker in ("w1", "w2", "w3")] == [True, True, False]
+    assert found.loads("1", "w3")
+    assert not found.loads("3", "w1")
+    assert not found.loads("4", "w1")
+
+
+def test_a_record_without_a_roll_has_none():
+    found = Deployment.from_hash("m", raw_hash())
+    assert found is not None
+    assert (found.canary, found.kept, found.workers, found.roll) == (None, {}, {}, b"")
+    assert found.version_for("a") == "1"
+    assert found.loads("1", "w1")
+
+
+def test_a_version_that_is_offered_is_not_kept_as_well():
+    found = Deployment.from_hash("m", raw_hash(**{"kept:1": b"whatever was left behind"}))
+    assert found is not None
+    assert found.kept == {}
+
+
+@pytest.mark.parametrize(("weight", "is_default"), [(0, False), (0.5, True), (100, True)])
+def test_requests_without_a_version_go_to_stable_and_to_a_canary_with_weight(weight, is_default):
+    raw = raw_hash(**{"version:2": record(version="2"), "canary": Canary("2", weight).to_wire()})
+    found = Deployment.from_hash("m", raw)
+    assert found is not None
+    assert (found.is_default("1"), found.is_default("2")) == (True, is_default)
+    assert not found.is_default("3")
+    goes_to = {found.version_for(f"id-{number}") for number in range(2000)}
+    assert goes_to == {0: {"1"}, 0.5: {"1", "2"}, 100: {"2"}}[weight]
