@@ -181,7 +181,7 @@ def _promises(title, shifts, kind, phase):
     ]
 
 
-def weight_of_a_step(*, quick):  # noqa: ARG001  as all parts
+def weight_of_a_step(*, quick):
     """A step of ten per cent, held while so many requests come."""
     versions = {"stub/1": Stub(), "stub/2": Stub()}
     with rolling_fleet(versions) as fleet:
