@@ -75,12 +75,18 @@ def deploy(
     streams: Sequence[str],
     nonce: str,
     tenants: Sequence[str],
+    stamp: Stamp | None = None,
 ) -> Command[int]:
-    """Make `record` the stable version, with `streams` for its work; returns the new epoch."""
+    """Make `record` the stable version, with `streams` for its work.
+
+    `stamp` is that of the record that decided about it; None = any, or none. Returns the new epoch,
+    `CHANGED` where the record is another by now.
+    """
     ingress = [keys.ingress(tenant) for tenant in tenants]
     kept = (keys.workers, keys.lost, keys.journal, keys.dead)
     script_keys = [keys.deploy, keys.tenants, keys.undeployed, *kept, *ingress, *streams]
     args: list[Part] = [record.version, record.to_wire(), nonce, len(tenants), *tenants]
+    args += stamp or ()
     return call("deploy", script_keys, args, int)
 
 

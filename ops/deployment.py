@@ -12,7 +12,14 @@ import orjson
 
 from ..broker import fleet
 from ..broker.blocking import BlockingExecutor
-from ..wire.deployment import Deployment, Limits, VersionRecord, check_limit, limits_from_wire
+from ..wire.deployment import (
+    Deployment,
+    Limits,
+    Stamp,
+    VersionRecord,
+    check_limit,
+    limits_from_wire,
+)
 from ..wire.errors import BatchfleetError, ErrorKind, RequestError, SettingsError
 from ..wire.keys import ModelKeys
 from ..wire.names import require_name, shown
@@ -30,9 +37,20 @@ class OpenRequestsError(BatchfleetError):
     """Requests are open that the operation would strand; wait for them, or force it."""
 
 
+class ChangedError(BatchfleetError):
+    """Somebody else has changed the deploy record since it was read; nothing was written."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """What a command needs to change a fleet: a connection, the namespace, and new nonces."""
+    """What a command needs to change a fleet.
+
+    Attributes:
+        executor: a connection.
+        namespace: of the fleet.
+        draw_nonce: makes new nonces. What stands before the last colon of one is how others are
+            told who has changed a record, `user@host:pid`.
+    """
 
     executor: BlockingExecutor
     namespace: str
@@ -61,11 +79,24 @@ class Deployed:
 
 
 def deploy(
-    operator: Operator, model: str, record: VersionRecord, tenants: Sequence[str]
+    operator: Operator,
+    model: str,
+    record: VersionRecord,
+    tenants: Sequence[str],
+    stamp: Stamp | None = None,
 ) -> Deployed:
     """Make `record` the stable version of `model` for `tenants`, and enlist the model.
 
+    Args:
+        operator: who does it.
+        model: which model.
+        record: of the version. Without a mark `deployed`, it gets a new one: workers look again at
+            a version that they refuse.
+        tenants: for whom, beside those for whom it is deployed already.
+        stamp: that of the deploy record from which this follows; None = any, or none.
+
     Raises:
+        ChangedError: the record is another by now.
         CallerError: `bad_request` where model, version or a tenant is not a name.
         ServerError: refused or unreachable; run it again.
     """
@@ -75,54 +106,119 @@ def deploy(
         require_name("tenant", tenant)
     streams = streams_of(keys, record, overrides_in(operator.deploy_hash(model)))
     nonce = operator.draw_nonce()
-    command = fleet.deploy(keys, replace(record, deployed=nonce), streams, nonce, tenants)
-    epoch = operator.executor.run(command)
+    marked = replace(record, deployed=record.deployed or nonce)
+    epoch = operator.executor.run(fleet.deploy(keys, marked, streams, nonce, tenants, stamp))
+    if epoch == fleet.CHANGED:
+        raise changed_error(model, operator.deploy_hash(model))
     # After the record: a program that sees the name must find the record.
     operator.executor.run(fleet.enlist_model(operator.namespace, model))
     return Deployed(model=model, version=record.version, epoch=epoch)
 
 
-def offer(operator: Operator, model: str, record: VersionRecord) -> Deployed:
-    """Have workers load a version in addition to the stable one, which keeps serving.
+def reconfigure(
+    operator: Operator, seen: Deployment, fields: Mapping[str, bytes], streams: Sequence[str] = ()
+) -> Deployed:
+    """Change fields of the deploy record that was seen, if it is still that one.
+
+    Args:
+        operator: who does it.
+        seen: the record from which the change follows.
+        fields: name → new value; empty = remove.
+        streams: work streams that there have to be then.
 
     Raises:
-        CallerError: `unknown_model`, or `bad_request` where model or version is not a name.
+        ChangedError: it is another by now; the text says who has changed it.
+        CallerError: `unknown_model` where the model is not deployed any more.
+        ServerError: refused or unreachable; read the record again.
+    """
+    keys, nonce = operator.keys(seen.model), operator.draw_nonce()
+    epoch = operator.executor.run(fleet.configure(keys, fields, streams, nonce, seen.stamp))
+    if epoch == fleet.CHANGED:
+        raise changed_error(seen.model, operator.deploy_hash(seen.model))
+    if not epoch:
+        raise unknown_model(seen.model)
+    stable = fields.get("stable", b"").decode() or seen.stable
+    return Deployed(model=seen.model, version=stable, epoch=epoch)
+
+
+def changed_error(model: str, deploy_hash: Mapping[str, bytes]) -> ChangedError:
+    """The error that says who has changed a record, and to what."""
+    nonce, stable = (
+        deploy_hash.get(name, b"").decode(errors="replace") for name in ("nonce", "stable")
+    )
+    who = shown(nonce.rpartition(":")[0]) if ":" in nonce else "somebody else"
+    now = (
+        f"{model}/{shown(stable)} is its stable version now" if stable else "it is not deployed now"
+    )
+    return ChangedError(f"{who} has changed {model} meanwhile: {now}")
+
+
+def offer(
+    operator: Operator, seen: Deployment, record: VersionRecord, only: Sequence[str] | None = None
+) -> Deployed:
+    """Have workers load a version in addition to the stable one, which keeps serving.
+
+    What the record says of the version otherwise, as that it is kept for going back, gives way.
+
+    Args:
+        operator: who does it.
+        seen: the deploy record as read.
+        record: of the version, with the `deployed` that marks it as the caller's.
+        only: names of the workers that shall load it; None = all.
+
+    Raises:
+        ChangedError: the record is another by now.
+        CallerError: `unknown_model`, or `bad_request` where the version is not a name.
         ServerError: refused or unreachable; run it again.
     """
-    keys = operator.keys(model)
-    require_name("version", record.version)
-    streams = streams_of(keys, record, overrides_in(operator.deploy_hash(model)))
-    nonce = operator.draw_nonce()
-    command = fleet.offer(keys, replace(record, deployed=nonce), streams, nonce)
-    epoch = operator.executor.run(command)
-    if not epoch:
-        raise RequestError.of(ErrorKind.UNKNOWN_MODEL, f"no model {shown(model)} is deployed")
-    return Deployed(model=model, version=record.version, epoch=epoch)
+    version = require_name("version", record.version)
+    fields = {
+        f"version:{version}": record.to_wire(),
+        f"kept:{version}": b"",
+        f"workers:{version}": b"" if only is None else orjson.dumps({"only": list(only)}),
+    }
+    streams = streams_of(operator.keys(seen.model), record, seen.overrides)
+    return reconfigure(operator, seen, fields, streams)
 
 
-def withdraw(operator: Operator, model: str, record: VersionRecord) -> int:
+def switch(operator: Operator, seen: Deployment, version: str) -> Deployed:
+    """Make an offered version the stable one, and end what share of requests a canary got.
+
+    Raises:
+        ChangedError: the record is another by now.
+        CallerError: `bad_request` where the version is not offered.
+        ServerError: refused or unreachable; read the record again.
+    """
+    if version not in seen.versions:
+        raise RequestError.of(ErrorKind.BAD_REQUEST, f"{seen.model}/{version} is not offered")
+    fields = {"stable": version.encode(), "canary": b""}
+    return reconfigure(operator, seen, fields)
+
+
+def withdraw(operator: Operator, model: str, version: str, *, keep: bool = False) -> int:
     """Take a version that is not the stable one out of service; returns the entries it still has.
 
     0 means that it is gone. Running it again is harmless.
 
+    Args:
+        operator: who does it.
+        model: which model.
+        version: which version.
+        keep: whether its record is kept, for going back.
+
     Raises:
-        CallerError: `bad_request` where it is the stable version.
+        CallerError: `bad_request` where it is the stable version, or a canary.
         ServerError: refused or unreachable; run it again.
     """
     keys = operator.keys(model)
-    deploy_hash = operator.deploy_hash(model)
-    deployed = Deployment.from_hash(model, deploy_hash)
-    in_force = deployed.versions.get(record.version) if deployed is not None else None
-    streams = (
-        streams_of(keys, record, overrides_in(deploy_hash))
-        if in_force is None
-        else fleet.queue_streams(keys, in_force)  # draining buckets as well
-    )
-    left = operator.executor.run(fleet.withdraw(keys, record.version, streams))
+    deployed = Deployment.from_hash(model, operator.deploy_hash(model))
+    record = None if deployed is None else deployed.versions.get(version)
+    if record is None:
+        return 0
+    streams = fleet.queue_streams(keys, record)  # draining buckets as well
+    left = operator.executor.run(fleet.withdraw(keys, version, streams, keep=keep))
     if left < 0:
-        raise RequestError.of(
-            ErrorKind.BAD_REQUEST, f"{model}/{record.version} is the stable version"
-        )
+        raise RequestError.of(ErrorKind.BAD_REQUEST, f"{model}/{version} takes requests")
     return left
 
 
@@ -228,8 +324,13 @@ def require_deployment(model: str, deploy_hash: Mapping[str, bytes]) -> Deployme
     """
     found = Deployment.from_hash(model, deploy_hash)
     if found is None:
-        raise RequestError.of(ErrorKind.UNKNOWN_MODEL, f"no model {shown(model)} is deployed")
+        raise unknown_model(model)
     return found
+
+
+def unknown_model(model: str) -> RequestError:
+    """The error that says that a model is not deployed."""
+    return RequestError.of(ErrorKind.UNKNOWN_MODEL, f"no model {shown(model)} is deployed")
 
 
 def undeploy(operator: Operator, model: str, *, forced: bool = False) -> int:

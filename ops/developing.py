@@ -193,7 +193,12 @@ class Development:
         if self._candidate is not None:
             self._leaving.append(self._candidate)
         self._candidate = manifest
-        deployment.offer(self._operator, manifest.model, manifest.record())
+        self._offer(manifest)
+
+    def _offer(self, manifest: Manifest) -> None:
+        deploy_hash = self._operator.deploy_hash(manifest.model)
+        seen = deployment.require_deployment(manifest.model, deploy_hash)
+        deployment.offer(self._operator, seen, manifest.record())
 
     def _check_first(self) -> None:
         if self._is_reported or self._serving is None:
@@ -235,7 +240,7 @@ class Development:
 
     def _withdraw(self, manifest: Manifest) -> bool:
         """Withdraw a version; whether it still has entries, so that this has to be repeated."""
-        return deployment.withdraw(self._operator, manifest.model, manifest.record()) > 0
+        return deployment.withdraw(self._operator, manifest.model, manifest.version) > 0
 
 
 class DevelopmentWorker:

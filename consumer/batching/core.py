@@ -96,6 +96,11 @@ class Core:
             else:
                 lane.waiting.append(held)
 
+    @property
+    def has_served(self) -> bool:
+        """Whether one of the lanes was ready once, even if its process is lost right now."""
+        return any(lane.was_ready for lane in self.lanes.values())
+
     def unloaded_lanes(self) -> list[Lane]:
         """Lanes that are still to be loaded, or are being loaded."""
         return [lane for lane in self.lanes.values() if lane.is_unloaded]

@@ -114,6 +114,7 @@ class Lane:
     model: str
     record: VersionRecord
     ready: bool = False
+    was_ready: bool = False  # once, here
     refusal: str = ""
     is_reported: bool = False  # that it was refused
     losses: int = 0  # of the device process while it loaded this lane
@@ -145,7 +146,7 @@ class Lane:
 
     def begin(self, lineage: str, cost: CostCurve) -> None:
         """It is loaded and warm."""
-        self.ready, self.losses = True, 0
+        self.ready, self.was_ready, self.losses = True, True, 0
         self.lineage, self.cost = lineage, cost
         self._limit_rows(RowLimit())
 

@@ -23,7 +23,7 @@ from .context import WorkerContext
 from .device_unit import JOIN_S, DeviceUnit
 from .heartbeat import Heartbeat
 from .shared_state import SharedState
-from .unit_key import OVERFLOW, UnitKey
+from .unit_key import CULPRITS, OVERFLOW, UnitKey, key_beside, within
 
 # A slow fetch makes room by the passage of time only.
 _ROOM_WAIT_S = 0.2
@@ -92,25 +92,28 @@ class Worker(SharedState):
     # Units and lanes; called by the keeper.
 
     def open_lane(self, model: str, record: VersionRecord, python: Path | None) -> Lane:
-        """Load a version in the device process of its environment, whose interpreter is given.
+        """Load a version under the interpreter of its environment, beside all that serves.
 
-        Or in one of its own, see `LossHistory.needs_own_process`.
+        Or apart from those that behave, see `LossHistory.needs_own_process`.
         """
         name, environment = f"{model}/{record.version}", record.environment
         with self.lock:
             needs_own = self.context.losses.needs_own_process(name, environment, self.now_ms())
+            serving = [unit.key for unit in self.units if unit.core.has_served]
         if self.context.devices.versions_apart:
             key = UnitKey(environment=environment, version=name)
         elif needs_own:
             key = self._own_key(environment, name)
         else:
-            key = UnitKey(environment=environment)
+            key = self._within(key_beside(environment, name, serving), OVERFLOW)
         return self._unit_for(key, python).open_lane(model, record)
 
     def _own_key(self, environment: str, name: str) -> UnitKey:
-        own = {unit.key.version for unit in self.units} - {"", OVERFLOW, name}
-        is_full = len(own) >= self.context.settings.device_processes
-        return UnitKey(environment=environment, version=OVERFLOW if is_full else name)
+        return self._within(UnitKey(environment=environment, version=name), CULPRITS)
+
+    def _within(self, key: UnitKey, instead: str) -> UnitKey:
+        present = [unit.key for unit in self.units]
+        return within(self.context.settings.device_processes, key, present, instead)
 
     def move_lane(self, lane: Lane) -> Lane:
         """Give a lane a device process of its own; returns the one in its place."""
@@ -120,7 +123,7 @@ class Worker(SharedState):
         with self.lock:
             new = other.open_lane(lane.model, lane.record)
             other.core.move_lane_in(new, unit.core.move_lane_out(lane))
-        self._retire_if_empty(unit)
+        self._retire_empty()
         return new
 
     def _unit_for(self, key: UnitKey, python: Path | None) -> DeviceUnit:
@@ -148,7 +151,7 @@ class Worker(SharedState):
             unit.adjust_lane(lane, record)
 
     def drop_lane(self, lane: Lane) -> None:
-        """Forget a lane, and the process of an environment that nothing needs any more.
+        """Forget a lane, and the process that nothing needs any more.
 
         What it held stays pending: intake takes it up again for the version's next lane.
         """
@@ -157,14 +160,19 @@ class Worker(SharedState):
             return
         if unit.drop_lane(lane):
             self.note_orphaned(lane)
-        self._retire_if_empty(unit)
+        self._retire_empty()
 
-    def _retire_if_empty(self, unit: DeviceUnit) -> None:
-        # The worker's own Python is kept warm for the next version.
-        if not unit.core.lanes and unit.key != UnitKey():
-            with self.lock:
-                self.units = [kept for kept in self.units if kept is not unit]
-            self._retired = [gone for gone in (*self._retired, unit) if not gone.is_closed]
+    def _retire_empty(self) -> None:
+        """End the processes that nobody needs; the worker's own Python is kept warm if alone."""
+        is_alone = not any(unit.core.lanes for unit in self.units)
+        kept = [u for u in self.units if u.core.lanes or (is_alone and u.key == UnitKey())]
+        gone = [unit for unit in self.units if unit not in kept]
+        if not gone:
+            return
+        with self.lock:
+            self.units = kept
+        self._retired = [unit for unit in (*self._retired, *gone) if not unit.is_closed]
+        for unit in gone:
             unit.retire()
 
     def watch_limits(self) -> None:

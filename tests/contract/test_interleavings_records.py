@@ -60,10 +60,10 @@ def test_a_router_that_slept_through_a_redeployment_accepts_nothing(wire):
 
 def test_a_router_that_slept_places_nothing_where_a_version_was_withdrawn(wire, operator):
     """Its streams are there still, and nobody reads them."""
-    deployment.offer(operator, "m", SECOND)
+    deployment.offer(operator, wire.run(fleet.deployment(wire.keys)), SECOND)
     deployment.deploy(operator, "m", SECOND, [TENANT])
     entry, seen = wire.enter("a"), wire.stamp()
-    assert deployment.withdraw(operator, "m", RECORD) == 0
+    assert deployment.withdraw(operator, "m", RECORD.version) == 0
     with pytest.raises(StaleRecordError):
         wire.accept(wire.item("a", entry), stamp=seen)
     assert wire.ask("XLEN", wire.queue()) == 0
@@ -74,7 +74,7 @@ def test_a_router_that_slept_promotes_nothing_where_a_version_was_withdrawn(wire
     wire.open("a", delay_ms=60_000)
     wire.be_ripe()
     seen = wire.stamp()
-    assert deployment.withdraw(operator, "m", RECORD) == 0
+    assert deployment.withdraw(operator, "m", RECORD.version) == 0
     with pytest.raises(StaleRecordError):
         wire.promote(stamp=seen)
     assert wire.parked() == (1, 1)

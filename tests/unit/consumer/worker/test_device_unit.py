@@ -9,7 +9,7 @@ from support.worker_context import worker_context
 
 from batchfleet.consumer.link.frames import ChannelClosedError
 from batchfleet.consumer.link.protocol import Hello, Load, Ready, Refused, Unload
-from batchfleet.consumer.worker.unit_key import OVERFLOW
+from batchfleet.consumer.worker.unit_key import CULPRITS, OVERFLOW, UnitKey
 from batchfleet.consumer.worker.worker import Worker
 from batchfleet.service.settings import Settings
 from batchfleet.testing.twin.executors import MemoryBroker
@@ -223,7 +223,7 @@ def test_those_share_a_process_for_whom_there_is_none_of_their_own():
     moved = [bench.worker.move_lane(lane) for lane in lanes[2:]]
     late = bench.open("late")
     versions = [bench.unit_of(lane).key.version for lane in (*moved, late)]
-    assert versions == ["bad2/1", "bad3/1", OVERFLOW]
+    assert versions == ["bad2/1", "bad3/1", CULPRITS]
 
 
 def test_a_process_of_ones_own_ends_with_its_version(bench):
@@ -241,6 +241,70 @@ def test_a_process_of_ones_own_ends_with_its_version(bench):
     bench.worker.drop_lane(again)
     assert own not in bench.worker.units
     assert own.step() is None
+
+
+def test_a_version_that_comes_while_others_serve_has_a_process_of_its_own(bench):
+    first, second = bench.open("first"), bench.open("second")
+    shared = bench.unit_of(first)
+    bench.come_up(shared)
+    bench.make_ready(shared, first)
+    hot = bench.open("hot")
+    own = bench.unit_of(hot)
+    assert bench.unit_of(second) is shared
+    assert own.key.version == "hot/1"
+    bench.come_up(own)
+    bench.lose(own)
+    assert "exit code 3" in hot.refusal
+    assert (first.ready, shared.link is not None) == (True, True)
+    assert bench.told("device.lost")[0]["suspects"] == 0
+
+
+def test_a_shared_process_that_is_lost_and_comes_back_is_spared_a_first_load(bench):
+    good = bench.open("good")
+    shared = bench.unit_of(good)
+    bench.come_up(shared)
+    bench.make_ready(shared, good)
+    bench.lose(shared)
+    assert bench.unit_of(bench.open("hot")) is not shared
+
+
+def test_versions_in_turn_leave_two_processes_at_most_and_one_in_the_end(bench):
+    lane = bench.open("m0")
+    bench.come_up(bench.unit_of(lane))
+    bench.make_ready(bench.unit_of(lane), lane)
+    keys = set()
+    for at in range(1, 12):
+        new = bench.open(f"m{at}")
+        unit = bench.unit_of(new)
+        bench.come_up(unit)
+        bench.make_ready(unit, new)
+        assert len(bench.worker.units) == 2
+        before = bench.unit_of(lane)
+        bench.worker.drop_lane(lane)
+        assert bench.worker.units == [unit]
+        assert before.step() is None
+        keys.add(unit.key)
+        lane = new
+    assert UnitKey() in keys  # whose turn comes again
+
+
+def test_where_the_processes_are_used_up_those_that_behave_share_another_one():
+    bench = Bench(device_processes=2)
+    lanes = []
+    for at in range(5):
+        lanes.append(bench.open(f"m{at}"))
+        unit = bench.unit_of(lanes[-1])
+        if unit.link is None:
+            bench.come_up(unit)
+        bench.make_ready(unit, lanes[-1])
+    versions = [bench.unit_of(lane).key.version for lane in lanes]
+    assert versions == ["", "m1/1", "m2/1", OVERFLOW, OVERFLOW]
+    overflow = bench.unit_of(lanes[-1])
+    bench.lose(overflow)
+    bench.come_up(overflow)
+    bench.lose(overflow)  # while m3 was loaded again: it goes apart
+    assert [lane.is_moving for lane in lanes[3:]] == [True, False]
+    assert bench.unit_of(bench.worker.move_lane(lanes[3])).key.version == CULPRITS
 
 
 def test_no_version_is_blamed_where_the_process_does_not_come_up(bench):
