@@ -7,6 +7,8 @@ from time import perf_counter
 
 import redis
 
+from batchfleet.ops.rolls.state import Phase, read_state
+from tests.acceptance.measuring.pause import pause_s
 from tests.support.fleet import until
 
 COMPLETED, ROLLED_BACK, REFUSED, PAUSED = "completed", "rolled_back", "refused", "paused"
@@ -67,8 +69,14 @@ def wait_for(fleet, model, condition, what, timeout_s=ROLL_S):
     """Wait until the record is as `condition` wants it; returns it."""
 
     def found():
-        record = record_of(fleet, model)
-        return record if condition(record) else None
+        try:
+            record = record_of(fleet, model)
+        except redis.RedisError:
+            return None  # it is away, as the measurement wants it
+        if condition(record):
+            return record
+        pause_s(_LOOK_S)
+        return None
 
     try:
         return until(found, what, timeout_s)
@@ -79,6 +87,20 @@ def wait_for(fleet, model, condition, what, timeout_s=ROLL_S):
 def wait_over(fleet, model, timeout_s=ROLL_S):
     """Wait until the roll has ended, one way or the other; returns the record."""
     return wait_for(fleet, model, lambda one: one.phase in OVER, "the roll is over", timeout_s)
+
+
+def torn(record):
+    """Whether the parts of a record do not fit together, while nobody but the roll changes it.
+
+    Raises:
+        SettingsError: the table of rolls does not know such a state.
+    """
+    state = read_state(record.roll.get("model", ""), record.fields.get(b"roll", b""))
+    if state is None or state.has_ended:
+        return record.canary[1] > 0
+    canary = (state.target, state.weight) if state.weight else ("", 0.0)
+    stable = state.target if state.phase is Phase.DRAINING else state.source
+    return (record.canary, record.stable) != (canary, stable)
 
 
 class Watch:
