@@ -15,7 +15,7 @@ from batchfleet.wire.errors import ErrorKind
 from batchfleet.wire.reply import decode_reply
 
 from .device import answer_to
-from .options import KEYS, TENANT
+from .options import KEYS, OTHERS, TENANT, VERSION
 
 # A worker may be off by so much when it reads the server's clock.
 _CLOCK_MS = 60.0
@@ -69,7 +69,7 @@ class Witness:
         self._ready_since_ms = {}  # worker → when it said so
         self._looks = {}  # process → when it last read the counters of beats
         self._owners = {}
-        self._streams = [name.encode() for name in fleet.queue_streams(KEYS, options.record)]
+        self._streams = [name.encode() for name in work_streams(options)]
         self._after = {
             "accept": self._after_accept,
             "take": self._after_take,
@@ -105,6 +105,8 @@ class Witness:
         owners = {}
         for name in self._streams:
             stream = self._database.find(name, Stream)
+            if stream is None:
+                continue  # of a version that is not offered
             for entry_id, held in stream.groups[b"worker"].pending.items():
                 owners[name, entry_id] = held.consumer
         return owners
@@ -114,9 +116,18 @@ class Witness:
         names = [*self._streams, KEYS.ingress(TENANT).encode(), KEYS.parked.encode()]
         return {name: len(self._database.find(name, Stream) or ()) for name in names}
 
+    def record(self):
+        """The deploy hash."""
+        return self._database.find(KEYS.deploy.encode(), Hash) or Hash()
+
+    def offered(self):
+        """The versions that workers load."""
+        names = (name.decode() for name in self.record())
+        return {name.removeprefix("version:") for name in names if name.startswith("version:")}
+
     def intake(self):
         """What the deploy record says of the model's intake."""
-        return (self._database.find(KEYS.deploy.encode(), Hash) or Hash()).get(b"intake")
+        return self.record().get(b"intake")
 
     # Commands.
 
@@ -204,8 +215,11 @@ class Witness:
         if (reply.id, reply.tenant) != (story.id, TENANT):
             self.violated(f"{story.id} got the reply of {reply.tenant}:{reply.id}")
         if reply.error is None:
-            if reply.outputs != {"text": [answer_to(text) for text in story.texts]}:
-                self.violated(f"{story.id} got the answer of another input: {reply.outputs}")
+            answers = [answer_to(text, reply.version) for text in story.texts]
+            if reply.outputs != {"text": answers}:
+                self.violated(f"{story.id} got another answer than {answers}: {reply.outputs}")
+            if reply.version not in self.offered():
+                self.violated(f"{reply.version} answered {story.id} and is not offered")
         else:
             self._check_error(story, reply.error["code"], deadline_ms)
 
@@ -362,6 +376,15 @@ class Witness:
             for key in slots
             if self._database.exists(key) and self._database.expires_ms(key) is None
         }
+
+
+def work_streams(options):
+    """The work streams of all versions that there may be."""
+    return [
+        stream
+        for version in (VERSION, *OTHERS)
+        for stream in fleet.queue_streams(KEYS, options.record_of(version))
+    ]
 
 
 def new_story(request_id, kind, lengths, timeout_ms):
