@@ -11,6 +11,7 @@ from ..wire.errors import ErrorBody, ErrorKind
 from ..wire.keys import ModelKeys
 from ..wire.limits import RESEND_WINDOW_MS
 from ..wire.reply import Envelope, encode_error, status_of
+from ..wire.stats import outcome_field
 from . import requests
 from .interface import Executor
 from .requests import Finished, FinishItem
@@ -32,12 +33,16 @@ def end_requests(
     deployment: Deployment,
     envelopes: Sequence[Envelope],
     error: ErrorBody,
+    version: str = "",
 ) -> list[Finished]:
     """Answer requests with an error: `ANSWERED` for each that was open, `CLOSED` for others.
+
+    `version` is the one that the error is counted for; empty = none.
 
     Raises:
         ServerError: the server failed; ending them again does no harm.
     """
+    counter = outcome_field(version, error.kind) if version else ""
     result_ttl_ms = deployment.limits.result_ttl_ms
     items = [
         FinishItem(
@@ -51,6 +56,7 @@ def end_requests(
             # `finish` adds what is left until the deadline.
             tombstone_ttl_ms=result_ttl_ms + RESEND_WINDOW_MS,
             has_blob=True,  # perhaps: it is removed unseen
+            counter=counter,
         )
         for envelope in envelopes
     ]

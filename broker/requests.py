@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 from ..wire import limits
 from ..wire.deployment import AUTO_ROWS, Stamp, VersionRecord
+from ..wire.errors import ErrorKind
 from ..wire.keys import WORK_GROUP, ModelKeys, member
 from ..wire.request import Request
+from ..wire.stats import outcome_field
 from .commands import Command, Part, as_is, call, plain, waiting_command
 
 Fields = list[bytes]
@@ -45,7 +47,8 @@ class AcceptItem(NamedTuple):
 
     `queue` and `bell` are empty where `refusal` (an encoded reply) is set. Large `inputs` are
     copied from the ingress entry inside the server; they are empty where `inputs_at` is set.
-    `result_ttl_ms` is set where another than the model's default was asked for.
+    `result_ttl_ms` is set where another than the model's default was asked for. `counter` is the
+    field of the stats (`wire.stats.outcome_field`) that counts the refusal; empty = none.
     """
 
     entry_id: bytes
@@ -60,6 +63,7 @@ class AcceptItem(NamedTuple):
     inputs_at: str = ""
     delay_ms: int = 0
     result_ttl_ms: int = 0
+    counter: str = ""
 
 
 class FinishItem(NamedTuple):
@@ -69,7 +73,8 @@ class FinishItem(NamedTuple):
     tombstone must outlive every copy of the entry that may still be on its way. Where `accept`
     noted another `result_ttl_ms`, that holds, and the tombstone follows. `outputs` are
     written under a key of their own, to which the reply points; `has_blob` has the inputs' key
-    removed; `is_dead` has the entry kept among the dead letters.
+    removed; `is_dead` has the entry kept among the dead letters. `counter` is the field of the
+    stats (`wire.stats.outcome_field`) that counts the end; empty = none, nor what it has cost.
     """
 
     stream: str
@@ -84,6 +89,9 @@ class FinishItem(NamedTuple):
     outputs: bytes = b""
     has_blob: bool = False
     is_dead: bool = False
+    counter: str = ""
+    rows: int = 0
+    device_us: int = 0
 
     @property
     def size(self) -> int:
@@ -162,7 +170,7 @@ def accept(
     """
     queues: dict[str, int] = {}
     script_keys: list[Part] = [
-        ingress, keys.due, keys.later, keys.parked, keys.deploy, keys.ttl
+        ingress, keys.due, keys.later, keys.parked, keys.deploy, keys.ttl, keys.stats
     ]  # fmt: skip
     for item in items:
         if item.queue and item.queue not in queues:
@@ -176,7 +184,7 @@ def accept(
         tenant, request_id = item.tenant, item.request_id
         script_keys += (keys.tombstone(tenant, request_id), keys.reply(tenant, request_id))
         copied = len(item.inputs) > limits.COPY_IN_SERVER_BYTES
-        fields: tuple[bytes, ...] = ()
+        fields: tuple[Part, ...] = (item.counter,) if item.counter else ()
         if not item.refusal:
             inputs = (b"inputs", b"" if copied else item.inputs)
             if item.inputs_at:
@@ -202,6 +210,7 @@ def _read_accepted(raw: Any) -> tuple[int, list[Accepted]]:
 
 
 TAKE_BYTES_MAX = 4 * 1024 * 1024
+_OVERDUE = ErrorKind.DEADLINE_EXCEEDED
 
 
 def take(
@@ -221,8 +230,9 @@ def take(
         FencedError: the worker is not a live one.
         StaleRecordError: the deploy record has changed; nothing was taken.
     """
-    script_keys = [keys.workers, keys.due, keys.bell(record.version), keys.deploy, *streams]
-    args = (worker, room, TAKE_BYTES_MAX, weight_max(record), *stamp)
+    bell, overdue = keys.bell(record.version), outcome_field(record.version, _OVERDUE)
+    script_keys = [keys.workers, keys.due, bell, keys.deploy, keys.stats, *streams]
+    args = (worker, room, TAKE_BYTES_MAX, weight_max(record), *stamp, overdue)
     return call("take", script_keys, args, read_streams)
 
 
@@ -284,7 +294,7 @@ def wait_for_bell(bells: Sequence[str], timeout_s: float) -> Command[bool]:
 def finish(keys: ModelKeys, worker: str, items: Sequence[FinishItem]) -> Command[list[Finished]]:
     """End requests; see `split_finish` for how many fit one call. `worker` may be empty."""
     streams: dict[str, int] = {}
-    script_keys: list[Part] = [keys.due, keys.journal, keys.dead, keys.ttl]
+    script_keys: list[Part] = [keys.due, keys.journal, keys.dead, keys.ttl, keys.stats]
     for item in items:
         if item.stream and item.stream not in streams:
             streams[item.stream] = len(streams) + 1
@@ -309,6 +319,9 @@ def finish(keys: ModelKeys, worker: str, items: Sequence[FinishItem]) -> Command
             request_id,
             item.journal,
             int(item.is_dead),
+            item.counter,
+            item.rows,
+            item.device_us,
         )
     _add_blobs(keys, items, script_keys, args)
     return call("finish", script_keys, args, lambda raw: [_FINISHED[outcome] for outcome in raw])

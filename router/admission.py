@@ -10,6 +10,7 @@ from ..wire.errors import ErrorBody, ErrorKind, RequestError
 from ..wire.references import BLOB, require_allowed
 from ..wire.reply import Envelope, encode_error
 from ..wire.request import Request, find_id, parse_request, salvage
+from ..wire.stats import outcome_field
 from ..wire.work import work_fields
 from .view import ModelView
 
@@ -35,9 +36,12 @@ def admit(
     entry_id: bytes, flat: Sequence[bytes], tenant: str, situation: Situation
 ) -> AcceptItem | None:
     """Accept or refuse an entry; None where nobody can be answered since it has no id."""
+    version = ""
     try:
         request = parse_request(flat, situation.model.deployment.limits.max_request_bytes)
         record = _choose_version(request, situation)
+        version = record.version
+        _require_served(request, record, situation)
         return _place(entry_id, request, tenant, situation.model, record)
     except RequestError as error:
         request_id = find_id(flat)
@@ -47,13 +51,14 @@ def admit(
             entry_id,
             envelope_of(request_id, tenant, situation.model.keys.model, flat),
             ErrorBody.from_error(error),
+            outcome_field(version, error.kind) if version else "",
         )
 
 
-def refuse(entry_id: bytes, envelope: Envelope, error: ErrorBody) -> AcceptItem:
-    """The item that writes a refusal."""
+def refuse(entry_id: bytes, envelope: Envelope, error: ErrorBody, counter: str = "") -> AcceptItem:
+    """The item that writes a refusal; `counter` is set where it concerns one version."""
     refusal = encode_error(envelope, error)
-    return AcceptItem(entry_id, envelope.tenant, envelope.id, refusal=refusal)
+    return AcceptItem(entry_id, envelope.tenant, envelope.id, refusal=refusal, counter=counter)
 
 
 def envelope_of(request_id: str, tenant: str, model: str, flat: Sequence[bytes]) -> Envelope:
@@ -77,7 +82,7 @@ def _choose_version(request: Request, situation: Situation) -> VersionRecord:
             f"{deployment.model} is paused and refuses new requests",
             retry_after_ms=situation.retry_after_ms,
         )
-    version = request.version or deployment.stable
+    version = request.version or deployment.version_for(request.id)
     record = deployment.versions.get(version)
     if record is None:
         known = ", ".join(sorted(deployment.versions))
@@ -85,15 +90,20 @@ def _choose_version(request: Request, situation: Situation) -> VersionRecord:
             ErrorKind.UNKNOWN_VERSION,
             f"{deployment.model} has no version {version}; it has {known}",
         )
-    if version in situation.abandoned:
-        raise RequestError.of(
-            ErrorKind.NO_WORKER,
-            f"no live worker serves {deployment.model}/{version}",
-            retry_after_ms=situation.retry_after_ms,
-        )
     if situation.memory_full:
         raise RequestError.of(
             ErrorKind.BUSY, "the server's memory is full", retry_after_ms=situation.retry_after_ms
+        )
+    return record
+
+
+def _require_served(request: Request, record: VersionRecord, situation: Situation) -> None:
+    """Go on where the version can serve a request; what it refuses counts for the version."""
+    if record.version in situation.abandoned:
+        raise RequestError.of(
+            ErrorKind.NO_WORKER,
+            f"no live worker serves {situation.model.keys.model}/{record.version}",
+            retry_after_ms=situation.retry_after_ms,
         )
     if request.inputs_at not in (None, BLOB):
         require_allowed(request.inputs_at, record.limits.input_prefixes)
@@ -102,7 +112,6 @@ def _choose_version(request: Request, situation: Situation) -> VersionRecord:
         raise RequestError.of(
             ErrorKind.TOO_MANY_ROWS, f"{request.rows} rows; {rows_max} are allowed"
         )
-    return record
 
 
 def _place(

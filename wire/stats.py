@@ -41,8 +41,8 @@ class VersionStats:
 
     `ok` were answered with outputs; `caller`, `fleet` and `model` with an error of that source.
     `latency` are the requests that are `ok`, by time from the work stream to the answer: at most
-    `LATENCY_EDGES_MS` in each bucket but the last, and more than in the one before. `rows` and
-    `device_ms` are what answers and errors of workers have cost.
+    `LATENCY_EDGES_MS` in each bucket but the last, and more than in the one before. `rows` are
+    those that ran on a device before their request was answered, `device_ms` their time there.
     """
 
     ok: int = 0

@@ -8,7 +8,7 @@
 -- was frozen must not act on one.
 --
 -- KEYS  1 ingress stream   2 due   3 later   4 parked   5 deploy   6 result TTLs that were asked for
---       then for each queue: queue stream, bell of its version
+--       7 stats   then for each queue: queue stream, bell of its version
 --       then for each item: tombstone, reply key
 -- ARGV  1 backlog   2 number of queues   3 number of items   4 TTL of refusals, ms
 --       5 how far an entry id may lie ahead of the server's clock, ms
@@ -20,6 +20,7 @@
 --       and values that follow, these. The last four of them are: deadline, '', inputs, the inputs
 --       ('' = copy from the ingress entry), or in their place inputs_at, where they lie; the script
 --       fills in the deadline. A delayed request is parked; its timeout begins after the delay.
+--       Of a refusal one follows at most: the field of the stats that counts it.
 -- RESULT the error STALE where the deploy record is another by now, or WRONGTYPE where ingress or
 --       `due` has the wrong type: nothing has happened; else
 --       {number of open requests, outcome of each item}
@@ -29,6 +30,8 @@
 --       STALE     the queue is gone, or it or what parks has the wrong type; read the deploy
 --                 record again (kept)
 --       GONE      the ingress entry is no longer there
+-- part: count
+-- part: now
 -- part: ring
 local record = redis.pcall('HMGET', KEYS[5], 'stable', 'epoch', 'nonce')
 if record.err or not record[1] or (record[2] or '0') ~= ARGV[6] or (record[3] or '') ~= ARGV[7] then
@@ -38,8 +41,7 @@ local ingress, due, later, parked, ttls = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KE
 local backlog, queues, items = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local refusal_ttl, ahead, ttls_kept = ARGV[4], tonumber(ARGV[5]), ARGV[8]
 redis.call('XLEN', ingress)  -- before anything is written: it may have the wrong type
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local now = now_ms()
 local open = redis.call('ZCARD', due)
 local outcomes, over, rung = {}, {}, {}
 
@@ -136,7 +138,7 @@ local function open_request(a, last, queue, bell)
   return 'OK'
 end
 
-local a, k = 9, 7 + 2 * queues
+local a, k = 9, 8 + 2 * queues
 for i = 1, items do
   local tombstone, reply = KEYS[k], KEYS[k + 1]
   local last = a + 8 + tonumber(ARGV[a + 8])
@@ -152,10 +154,11 @@ for i = 1, items do
       outcome = 'BUSY'
     else
       refuse(reply, ARGV[a + 4], ARGV[a + 5])
+      if last > a + 8 then count(ARGV[last], 1) end
       outcome = 'REFUSED'
     end
   else
-    local q = 5 + 2 * tonumber(ARGV[a + 2])
+    local q = 6 + 2 * tonumber(ARGV[a + 2])
     outcome = open_request(a, last, KEYS[q], KEYS[q + 1])
     if found and outcome == 'OK' then redis.call('DEL', reply) end
   end
@@ -169,4 +172,5 @@ if #over > 0 then
   redis.call('XACK', ingress, 'router', unpack(over))
   redis.call('XDEL', ingress, unpack(over))
 end
+keep_counts(KEYS[7])
 return {open, outcomes}

@@ -1,5 +1,6 @@
 #!lua
--- deploy: make a version the stable one of its model, with its streams and groups.
+-- deploy: make a version the stable one of its model, with its streams and groups. All requests that
+-- name no version go to it: there is no canary any more.
 --
 -- Atomic because a router must never see a version whose streams do not exist yet, and because of two
 -- who change what they have read, one must notice that the other was first. What was kept of a model
@@ -29,6 +30,7 @@ redis.call('DEL', KEYS[3])
 for i = 4, 7 do redis.call('PERSIST', KEYS[i]) end
 in_portions('SADD', KEYS[2], ARGV, 5, 4 + tenants)
 redis.call('HSETNX', KEYS[1], 'intake', 'open')
+redis.call('HDEL', KEYS[1], 'canary', 'kept:' .. ARGV[1], 'workers:' .. ARGV[1])
 redis.call('HSET', KEYS[1], 'stable', ARGV[1], 'version:' .. ARGV[1], ARGV[2], 'nonce', ARGV[3])
 redis.call('HDEL', KEYS[1], 'canary', 'kept:' .. ARGV[1])
 return next_epoch(KEYS[1])

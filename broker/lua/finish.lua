@@ -4,10 +4,11 @@
 -- Atomic because the gate (removing the request from `due`), the reply, the tombstone and the end
 -- of the work entry must be one step; the second caller returns CLOSED and writes nothing.
 -- Runs when memory is full, since it frees more than it adds. Each item stands alone: a key of the
--- wrong type or a missing stream spoils only its own item. Journal and notifications are no part of
--- the promise: what is wrong with them stops nothing. Safe to repeat.
+-- wrong type or a missing stream spoils only its own item. Journal, stats and notifications are no part
+-- of the promise: what is wrong with them stops nothing. Safe to repeat.
 --
--- KEYS  1 due   2 journal   3 dead letters   4 result TTLs that were asked for   then the streams
+-- KEYS  1 due   2 journal   3 dead letters   4 result TTLs that were asked for   5 stats
+--       then the streams
 --       then for each item: tombstone, reply key   then blobs
 -- ARGV  1 worker ('' = nobody's entry: expired, cancelled, refused after accept)
 --       2 number of streams   3 number of items   4 journal lines kept
@@ -16,11 +17,15 @@
 --       8 longest TTL of a reply, ms   9 longest that a request may be open, ms
 --       then for each item: number of its stream (0 = none), entry id, member of due, reply,
 --       TTL of the reply ms, TTL of the tombstone ms (both where no other TTL was asked for), status, channel, id, journal line
---       ('' = none), '1' where the request is given up: its entry is kept among the dead letters
+--       ('' = none), '1' where the request is given up: its entry is kept among the dead letters,
+--       field of the stats that counts it ('' = none), its rows, and the device time that they took,
+--       microseconds
 --       then for each blob: number of its item, content ('' = remove it), TTL ms
 -- RESULT outcome of each item: ANSWERED, CLOSED (somebody was first), NOT_MINE,
 --       KEPT (its dead letter could not be written: nothing was answered, nothing ended);
 --       the error WRONGTYPE where `due` has the wrong type: nothing was written
+-- part: count
+-- part: now
 -- part: whole
 local due, journal, dead, ttls, worker = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 local streams, items = tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -103,13 +108,48 @@ local function ttl_of(member, default)
   return ttl
 end
 
+local before_outcome = {}  -- version and colon of each field that counts
+local function prefix_of(field)
+  local prefix = before_outcome[field] or string.match(field, '^.*:')
+  before_outcome[field] = prefix
+  return prefix
+end
+
+-- Latency counts for answers with outputs: from the work entry on, in buckets whose edges are powers
+-- of 2 ms; the last is open.
+local now
+local function count_answer(a)
+  local field = ARGV[a + 11]
+  local prefix = prefix_of(field)
+  count(field, 1)
+  count(prefix .. 'rows', tonumber(ARGV[a + 12]))
+  count(prefix .. 'device_us', tonumber(ARGV[a + 13]))
+  if field ~= prefix .. 'ok' then return end
+  now = now or now_ms()
+  local took = now - tonumber(string.match(ARGV[a + 1], '^%d+') or now)
+  local _, bucket = math.frexp(math.max(0, took - 1))
+  count(prefix .. 'h' .. math.min(15, bucket), 1)
+end
+
+-- It was held by its worker for longer than it was open.
+local function count_closed(a, tombstone)
+  if redis.pcall('GET', tombstone) == 'deadline_exceeded' then
+    count(prefix_of(ARGV[a + 11]) .. 'fleet', 1)
+  end
+end
+
 local function answer(item, a, tombstone, reply)
   local s, default, remembered = tonumber(ARGV[a]), tonumber(ARGV[a + 4]), tonumber(ARGV[a + 5])
   if s == 0 then remembered = remembered + until_deadline(ARGV[a + 2]) end
   if s > 0 and ARGV[a + 10] == '1' and redis.call('ZSCORE', due, ARGV[a + 2]) then
-    if not write_letter(item, a, KEYS[4 + s]) then return 'KEPT' end
+    if not write_letter(item, a, KEYS[5 + s]) then return 'KEPT' end
   end
-  if redis.call('ZREM', due, ARGV[a + 2]) ~= 1 then return 'CLOSED' end
+  local counts = ARGV[a + 11] ~= ''
+  if redis.call('ZREM', due, ARGV[a + 2]) ~= 1 then
+    if counts and s > 0 then count_closed(a, tombstone) end
+    return 'CLOSED'
+  end
+  if counts then count_answer(a) end
   local ttl = ttl_of(ARGV[a + 2], default)
   keep_blobs(item)
   if redis.pcall('RPUSH', reply, ARGV[a + 3]) ~= 1 then
@@ -124,17 +164,17 @@ local function answer(item, a, tombstone, reply)
   return 'ANSWERED'
 end
 
-local a, k = 10 + 11 * items, 5 + streams + 2 * items
+local a, k = 10 + 14 * items, 6 + streams + 2 * items
 while k <= #KEYS do
   local item = tonumber(ARGV[a])
   blobs[item] = blobs[item] or {}
   table.insert(blobs[item], {key = KEYS[k], content = ARGV[a + 1], ttl = ARGV[a + 2]})
   a, k = a + 3, k + 1
 end
-a, k = 10, 5 + streams
+a, k = 10, 6 + streams
 for i = 1, items do
   local s = tonumber(ARGV[a])
-  if s > 0 and not is_mine(KEYS[4 + s], ARGV[a + 1]) then
+  if s > 0 and not is_mine(KEYS[5 + s], ARGV[a + 1]) then
     outcomes[i] = 'NOT_MINE'
   else
     outcomes[i] = answer(i, a, KEYS[k], KEYS[k + 1])
@@ -143,12 +183,13 @@ for i = 1, items do
       table.insert(over[s], ARGV[a + 1])
     end
   end
-  a, k = a + 11, k + 2
+  a, k = a + 14, k + 2
 end
 for s, entries in pairs(over) do
-  redis.call('XACK', KEYS[4 + s], 'worker', unpack(entries))
-  redis.call('XDEL', KEYS[4 + s], unpack(entries))
+  redis.call('XACK', KEYS[5 + s], 'worker', unpack(entries))
+  redis.call('XDEL', KEYS[5 + s], unpack(entries))
 end
+keep_counts(KEYS[5])
 for _, channel in ipairs(channels) do
   redis.pcall('SPUBLISH', channel, cmsgpack.pack(notes[channel]))
 end

@@ -15,5 +15,6 @@ for i = 2, #KEYS do
   local fault = make_stream(KEYS[i], 'worker')
   if fault then return fault end
 end
+redis.call('HDEL', KEYS[1], 'kept:' .. ARGV[1])
 redis.call('HSET', KEYS[1], 'version:' .. ARGV[1], ARGV[2], 'nonce', ARGV[3])
 return next_epoch(KEYS[1])

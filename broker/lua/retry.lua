@@ -10,6 +10,7 @@
 -- RESULT PARKED, CLOSED (the request is over; the entry has ended), NOT_MINE,
 --        STALE (what parks has the wrong type, or the entry has more parts than can be
 --        parked; nothing has changed)
+-- part: now
 local due, later, parked, stream = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local worker, id, member = ARGV[1], ARGV[2], ARGV[3]
 
@@ -31,13 +32,11 @@ if entry and redis.call('ZSCORE', due, member) then
       end
     end
   end
-  local time = redis.call('TIME')
-  local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
   -- Looked at first: nothing is to be left in `parked` that has no time. No router writes so much.
   if type(redis.pcall('ZCARD', later)) ~= 'number' or #fields > 1000 then return 'STALE' end
   local at = redis.pcall('XADD', parked, '*', unpack(fields))
   if type(at) ~= 'string' then return 'STALE' end
-  redis.call('ZADD', later, now + tonumber(ARGV[4]), at)
+  redis.call('ZADD', later, now_ms() + tonumber(ARGV[4]), at)
   outcome = 'PARKED'
 end
 redis.call('XACK', stream, 'worker', id)

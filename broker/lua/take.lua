@@ -8,12 +8,16 @@
 -- where they are. Runs when memory is full, or nothing that frees memory could run. An answer that
 -- gets lost is found in the pending list.
 --
--- KEYS  1 workers   2 due   3 bell of the version   4 deploy   then the streams in the order wanted
+-- KEYS  1 workers   2 due   3 bell of the version   4 deploy   5 stats
+--       then the streams in the order wanted
 -- ARGV  1 worker   2 room, rows   3 bytes after which no more is read
 --       4 rows that one request counts for at most
 --       5 epoch and 6 nonce of the deploy record that the worker has read
+--       7 field of the stats that counts what waited in vain for longer than it was open
 -- RESULT {{stream, {{entry id, {field, value, …}}, …}}, …}, or the error FENCED, or STALE where the
 --       deploy record is another by now
+-- part: count
+-- part: now
 -- part: ring
 -- part: whole
 local worker, room, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -52,6 +56,15 @@ local function weigh(fields)
   room = room - rows
 end
 
+local now
+local function is_overdue(fields)
+  now = now or now_ms()
+  for i = 5, #fields, 2 do
+    if fields[i] == 'deadline' then return whole(fields[i + 1], 0, now, now) < now end
+  end
+  return false
+end
+
 -- Keep the entries whose request is open; end the others.
 local function sort_out(stream, entries, kept)
   local scores, closed = scores_of(entries), {}
@@ -61,6 +74,7 @@ local function sort_out(stream, entries, kept)
       kept[#kept + 1] = entry
     else
       closed[#closed + 1] = entry[1]
+      if is_overdue(entry[2]) then count(ARGV[7], 1) end
     end
   end
   if #closed > 0 then
@@ -86,11 +100,12 @@ local function read(stream)
 end
 
 local taken = {}
-for i = 5, #KEYS do
+for i = 6, #KEYS do
   if room <= 0 or bytes <= 0 then break end
   local entries = read(KEYS[i])
   if #entries > 0 then taken[#taken + 1] = {KEYS[i], entries} end
 end
 -- Stopped for lack of room: there may be more, so that another worker should look.
 if room <= 0 or bytes <= 0 then ring(KEYS[3]) end
+keep_counts(KEYS[5])
 return taken

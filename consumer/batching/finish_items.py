@@ -20,6 +20,7 @@ from ...wire.reply import (
     status_of,
 )
 from ...wire.states import State
+from ...wire.stats import outcome_field
 from .retrying import final_kind, is_dead_letter
 from .state import EndedRequest, HeldRequest
 
@@ -33,13 +34,14 @@ def finish_item(ended: EndedRequest, keys: ModelKeys, worker: str, offset_ms: fl
     held, answer, _ = ended
     entry, limits = held.entry, held.lane.record.limits
     receipt = _receipt(ended, worker, offset_ms)
-    outputs = b""
+    version, outputs = held.lane.version, b""
     is_dead = False
     if answer is not None:
-        status = _OK
+        status, counter = _OK, outcome_field(version)
         reply, outputs = _answer(held, answer.outputs, keys, receipt)
     else:
         error = _error_body(ended)
+        counter = outcome_field(version, error.kind)
         is_dead = is_dead_letter(error.kind)
         status = status_of(error.kind).value
         reply = encode_error(_envelope(held), error, receipt)
@@ -59,6 +61,9 @@ def finish_item(ended: EndedRequest, keys: ModelKeys, worker: str, offset_ms: fl
         outputs,
         entry.inputs_at == BLOB,
         is_dead,
+        counter,
+        held.rows if held.device_ms else 0,
+        int(held.device_ms * 1000),
     )
 
 

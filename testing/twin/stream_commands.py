@@ -122,7 +122,10 @@ def _xinfo(database: Database, args: Args) -> Answer:
     if stream is None:
         raise refused("ERR no such key")
     if args[0].upper() == b"GROUPS":
-        return [[b"name", name] for name in sorted(stream.groups)]
+        return [
+            [b"name", name, b"last-delivered-id", bytes(stream.groups[name].last)]
+            for name in sorted(stream.groups)
+        ]
     _, group = _group(database, args[1], args[2])
     now_ms = database.now_ms()
     pending = {name: len(list(group.pending_from(LOWEST, name))) for name in group.seen_ms}

@@ -21,7 +21,7 @@ from batchfleet.wire.request import Request
 # What one of them is not foreign to, the other is.
 KINDS = {"text": ("SET", "foreign"), "hash": ("HSET", "foreign", "1")}
 # What is no part of a promise, or of one request alone, stops nothing.
-HINTS = (":bell:", ":ttl", ":worker:", ":journal", ":re:", ":blob:")
+HINTS = (":bell:", ":ttl", ":stats", ":worker:", ":journal", ":re:", ":blob:")
 # It tells of one foreign key after it has mended all the others, as its header says.
 MENDS_THE_REST = "mend"
 # They make something for a model that may not be deployed: that is what they are for.

@@ -12,9 +12,10 @@ from typing import Any
 import redis
 from support.broker_wire import ANSWER, INPUTS, RECORD, REFUSAL, TENANT, TTL_MS, Wire
 
-from batchfleet.broker import dead, fleet, ingress, later, listing, membership, requests
+from batchfleet.broker import dead, fleet, ingress, later, listing, membership, moving, requests
 from batchfleet.broker.commands import script
 from batchfleet.broker.later import Promoted, Retried
+from batchfleet.broker.moving import Moved, MoveItem
 from batchfleet.broker.requests import Accepted, Finished
 from batchfleet.testing.twin.executors import MemoryBroker
 from batchfleet.testing.twin.streams import Stream
@@ -51,11 +52,14 @@ def _accept(wire):
     wanted = {"a": {}, "b": {"delay_ms": HOUR_MS}, "c": {"refusal": REFUSAL}}
     items = [wire.item(name, wire.enter(name), **some) for name, some in wanted.items()]
     items[0] = items[0]._replace(result_ttl_ms=ASKED_TTL_MS)
+    items[2] = items[2]._replace(counter="1:fleet")
     return requests.accept(wire.keys, wire.ingress, wire.stamp(), 100, items)
 
 
 def _take(wire):
     wire.open("closed", "a", "b")
+    late = ("id", "late", "tenant", TENANT, "deadline", "1", "inputs", INPUTS)  # and answered
+    wire.ask("XADD", wire.queue(), "*", *late)
     wire.expire("closed")
     wire.join()
     wire.ask("DEL", wire.bell)
@@ -71,8 +75,8 @@ def _finish(wire):
     wire.join()
     first, second = (work for work in wire.take() if work.id != "late")
     ends = [wire.end(work.id, ANSWER, work.stream, work.entry_id) for work in (first, second)]
-    given_up = ends[0]._replace(is_dead=True, has_blob=True, journal=b"{}")
-    answered = ends[1]._replace(outputs=BLOB, journal=b"{}")
+    given_up = ends[0]._replace(is_dead=True, has_blob=True, journal=b"{}", counter="1:model")
+    answered = ends[1]._replace(outputs=BLOB, journal=b"{}", counter="1:ok", rows=1, device_us=1500)
     return requests.finish(wire.keys, "w1", [given_up, answered])
 
 
@@ -100,6 +104,23 @@ def _promote(wire):
     wire.ask("XDEL", wire.keys.parked, items[1].parked_id)
     wire.expire("b")
     return later.promote(wire.keys, wire.stamp(), items)
+
+
+def _moved(wire):
+    wire.open("a", "gone", "b")
+    wire.run(_offer(wire))
+    waiting = wire.run(moving.waiting(wire.queue()))
+    wire.expire("gone")
+    target, bell = wire.keys.queue("2", "normal", 16), wire.keys.bell("2")
+    items = [MoveItem(entry.entry_id, target, bell) for entry in waiting]
+    return moving.move(wire.keys, wire.stamp(), wire.queue(), items)
+
+
+def _waiting(wire):
+    wire.open("a", "b")
+    wire.join()
+    assert [work.id for work in wire.take(room=1)] == ["a"]
+    return moving.waiting(wire.queue())
 
 
 def _ripe(wire):
@@ -206,6 +227,15 @@ def _configure(wire):
     return fleet.configure(wire.keys, {"set:backlog": b"5"}, streams, "n2")
 
 
+def _configure_if_unchanged(wire):
+    return fleet.configure(wire.keys, {"canary": b"{}"}, [], "n2", wire.stamp())
+
+
+def _withdraw_and_keep(wire):
+    wire.run(_offer(wire))
+    return fleet.withdraw(wire.keys, "2", fleet.queue_streams(wire.keys, SECOND), keep=True)
+
+
 def _withdraw(wire):
     wire.run(_offer(wire))
     return fleet.withdraw(wire.keys, "2", fleet.queue_streams(wire.keys, SECOND))
@@ -258,6 +288,10 @@ SCENES = {
     "finish without entries": Scene(_expire, _is(_ANSWERED)),
     "retry": Scene(_retry, _is(Retried.PARKED)),
     "promote": Scene(_promote, _is([Promoted.MOVED, Promoted.GONE, Promoted.CLOSED])),
+    "move": Scene(_moved, _is([Moved.MOVED, Moved.GONE, Moved.MOVED])),
+    "waiting": Scene(
+        _waiting, lambda found: [item.inputs_bytes for item in found] == [len(INPUTS)]
+    ),
     "ripe": Scene(_ripe, lambda found: [item.request_id for item in found] == ["a"]),
     "recover": Scene(_recover, lambda found: [item.attempt for item in found] == [1]),
     "overdue": Scene(_overdue, _is([f"{TENANT}:a".encode()])),
@@ -276,7 +310,9 @@ SCENES = {
     "deploy": Scene(_deploy, _is(2)),
     "offer": Scene(_offer, _is(2)),
     "configure": Scene(_configure, _is(2)),
+    "configure if unchanged": Scene(_configure_if_unchanged, _is(2)),
     "withdraw": Scene(_withdraw, _is(0)),
+    "withdraw and keep": Scene(_withdraw_and_keep, _is(0)),
     "remove_bucket": Scene(_remove_bucket, bool),
     "undeploy": Scene(_undeploy, _is((1, 0))),
     "undeploy by force": Scene(_undeploy_by_force, _is((1, 3))),
