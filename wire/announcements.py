@@ -29,7 +29,7 @@ def read_router_announcement(raw: bytes) -> dict[str, Stamp]:
     }
 
 
-LOADING, READY, REFUSED = "loading", "ready", "refused"
+LOADING, READY, DRAINING, REFUSED = "loading", "ready", "draining", "refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

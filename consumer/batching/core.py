@@ -123,7 +123,8 @@ class Core:
         return self._room(lane, now_ms, batches=4)
 
     def _room(self, lane: Lane, now_ms: float, *, batches: int) -> int:
-        if not lane.ready or not self.device_up or self.requests.input_bytes >= _HELD_BYTES_MAX:
+        can_take = lane.is_able and self.device_up
+        if not can_take or self.requests.input_bytes >= _HELD_BYTES_MAX:
             return 0
         rows = lane.held_rows + self.requests.refused_rows(lane)
         rows -= self.requests.slowly_fetched_rows(lane, now_ms)

@@ -49,6 +49,11 @@ class HeldRequests:
         """What is held for a lane."""
         return [held for held in self.held.values() if held.lane is lane]
 
+    def has_any_of(self, lane: Lane) -> bool:
+        """Whether anything is held for a lane, or not settled yet."""
+        ended = (ended.held for ended in self.unsettled.values())
+        return any(held.lane is lane for held in (*self.held.values(), *ended))
+
     def inside(self) -> list[HeldRequest]:
         """What is in the device process."""
         return [held for held in self.held.values() if held.is_inside]

@@ -119,6 +119,8 @@ class Lane:
     is_reported: bool = False  # that it was refused
     losses: int = 0  # of the device process while it loaded this lane
     is_moving: bool = False  # it is to go on in a device process of its own
+    is_draining: bool = False  # it takes nothing more, and goes once what it holds is answered
+    is_handed_over: bool = False  # while it drains: what was taken of it is held, or over
     lineage: str = ""
     engine: EngineInUse | None = None  # None for a model that has nothing to choose from
     cost: CostCurve = field(default_factory=CostCurve)
@@ -173,6 +175,11 @@ class Lane:
     def is_unloaded(self) -> bool:
         """Whether it is still to be loaded here."""
         return not (self.ready or self.refusal or self.is_moving)
+
+    @property
+    def is_able(self) -> bool:
+        """Whether it may take, where it has room."""
+        return self.ready and not self.is_draining
 
     @property
     def version(self) -> str:

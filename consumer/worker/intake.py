@@ -96,9 +96,12 @@ class Intake:
     def _take_once(self) -> bool:
         """Take once where there is room; returns whether the server was asked for entries."""
         offer = self._offer()
+        for drained in offer.draining:
+            self._reread_after_loss([drained])
+            self._worker.note_handed_over(drained.lane)
         if not offer.lanes:
             return False
-        self._reread_after_loss(offer)
+        self._reread_after_loss(offer.lanes)
         bells = [] if self._left_behind else self._bells(offer)
         now_ms = self._worker.server_now_ms()
         asked = [self._order(offered.lane.record).streams(now_ms) for offered in offer.lanes]
@@ -176,10 +179,10 @@ class Intake:
                     self._executor.run_all(requests.drop_work(stream, [entry_id]))
         return entries
 
-    def _reread_after_loss(self, offer: Offer) -> None:
+    def _reread_after_loss(self, lanes: Sequence[OfferedLane]) -> None:
         """Hold what the server has handed to us in an answer that never came."""
         lost_answers = self._worker.lost_answers
-        for offered in offer.lanes:
+        for offered in lanes:
             version = offered.lane.version
             if self._reread_at.get(version, 0) != lost_answers:
                 self._take_pending(offered)

@@ -168,7 +168,7 @@ class WorkerKeeper:
                 "device": self._context.settings.device,
                 "host": socket.gethostname(),
                 "pid": str(getpid()),
-                "room": str(sum(2 * lane.limits.max_batch_size for lane in lanes)),
+                "room": str(sum(2 * one.limits.max_batch_size for one in lanes if one.is_able)),
             },
         ).to_fields()
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ...wire.announcements import LOADING, READY, REFUSED
+from ...wire.announcements import DRAINING, LOADING, READY, REFUSED
 from ...wire.deployment import Deployment, VersionRecord
 from ..batching.loss_history import has_other_manifest, is_redeployed
 from ..batching.state import Lane
@@ -33,26 +33,45 @@ class Lanes:
         return {pair: lane_state(lane) for pair, lane in self._lanes.items()}
 
     def match(self, deployments: Mapping[str, Deployment]) -> None:
-        """Have a lane for every version of these deploy records, and no others."""
+        """Have a lane for every version that this worker is to load, and no others."""
         wanted = {
             (model, version): record
             for model, deployment in deployments.items()
             for version, record in deployment.versions.items()
+            if deployment.loads(version, self._worker.name)
         }
         for pair in [pair for pair in self._lanes if pair not in wanted]:
-            self._worker.drop_lane(self._lanes.pop(pair))
+            self._leave(pair, is_deployed=pair[0] in deployments)
         for pair, record in wanted.items():
-            lane = self._lanes.get(pair)
-            if lane is None:
-                self._lanes[pair] = self._open(pair[0], record)
-            elif has_other_manifest(lane.record, record) or (
-                lane.refusal and is_redeployed(lane.record, record)
-            ):
-                # This very version was deployed again: what made it refuse may be repaired.
-                self._worker.drop_lane(lane)
-                self._lanes[pair] = self._open(pair[0], record)
-            elif lane.record != record:
-                self._worker.adjust_lane(lane, record)
+            self._match_one(pair, record)
+
+    def _leave(self, pair: tuple[str, str], *, is_deployed: bool) -> None:
+        """Drop a lane once what it holds is answered, at once where nothing can be.
+
+        A model that is not deployed has no requests.
+        """
+        lane = self._lanes[pair]
+        if is_deployed and not lane.refusal and (lane.was_ready or lane.held_rows):
+            if not lane.is_draining:
+                self._worker.drain_lane(lane)
+        else:
+            self._worker.drop_lane(self._lanes.pop(pair))
+
+    def _match_one(self, pair: tuple[str, str], record: VersionRecord) -> None:
+        lane = self._lanes.get(pair)
+        if lane is None:
+            self._lanes[pair] = self._open(pair[0], record)
+            return
+        if lane.is_draining:
+            self._worker.resume_lane(lane)
+        if has_other_manifest(lane.record, record) or (
+            lane.refusal and is_redeployed(lane.record, record)
+        ):
+            # This very version was deployed again: what made it refuse may be repaired.
+            self._worker.drop_lane(lane)
+            self._lanes[pair] = self._open(pair[0], record)
+        elif lane.record != record:
+            self._worker.adjust_lane(lane, record)
 
     def _open(self, model: str, record: VersionRecord) -> Lane:
         """A lane that is being loaded, or one that is refused without a look at the version."""
@@ -68,9 +87,14 @@ class Lanes:
         return Lane(0, model, record, refusal=refusal)
 
     def move(self) -> None:
-        """Move lanes that are to have a device process of their own; refused ones need none."""
-        for pair, lane in self._lanes.items():
-            if lane.refusal:
+        """Move lanes that are to have a device process of their own, and drop what has drained.
+
+        Refused ones need no process.
+        """
+        for pair, lane in list(self._lanes.items()):
+            if lane.is_draining and self._worker.is_drained(lane):
+                self._worker.drop_lane(self._lanes.pop(pair))
+            elif lane.refusal:
                 self._worker.drop_lane(lane)
             elif lane.is_moving:
                 self._lanes[pair] = self._worker.move_lane(lane)
@@ -96,6 +120,8 @@ def lane_state(lane: Lane) -> dict[str, str]:
     """What a worker announces of a lane."""
     if lane.refusal:
         return {"state": REFUSED, "reason": lane.refusal}
+    if lane.is_draining:
+        return {"state": DRAINING}
     if not lane.ready:
         return {"state": LOADING}
     origin = "limit" if lane.record.limits.max_batch_size else "measured"

@@ -42,15 +42,14 @@ class OfferedLane(NamedTuple):
 class Offer:
     """Lanes of a model with room; `crowded` where one of its lanes has none.
 
-    `stamp` is that of the deploy record that the lanes fit.
+    `stamp` is that of the deploy record that the lanes fit. Of `draining` lanes nothing is taken,
+    but what was may still have to be handed over.
     """
 
     lanes: Sequence[OfferedLane]
     crowded: bool
     stamp: Stamp
-
-
-_NOTHING = Offer((), crowded=True, stamp=Stamp())
+    draining: Sequence[OfferedLane] = ()
 
 
 class Worker(SharedState):
@@ -122,6 +121,7 @@ class Worker(SharedState):
         other = self._unit_for(self._own_key(lane.record.environment, lane.name), unit.python)
         with self.lock:
             new = other.open_lane(lane.model, lane.record)
+            new.was_ready, new.is_draining = lane.was_ready, lane.is_draining
             other.core.move_lane_in(new, unit.core.move_lane_out(lane))
         self._retire_empty()
         return new
@@ -149,6 +149,24 @@ class Worker(SharedState):
             lane.adjust(record)
         else:
             unit.adjust_lane(lane, record)
+
+    def drain_lane(self, lane: Lane) -> None:
+        """Have a lane take nothing more; what it holds is answered."""
+        with self.lock:
+            lane.is_draining, lane.is_handed_over = True, False
+            self.changed.notify_all()
+
+    def resume_lane(self, lane: Lane) -> None:
+        """Have a lane take again, though it may have drained."""
+        with self.lock:
+            lane.is_draining = False
+            self.changed.notify_all()
+
+    def is_drained(self, lane: Lane) -> bool:
+        """Whether all that a draining lane held is settled."""
+        unit = self.unit_of(lane)
+        with self.lock:
+            return lane.is_handed_over and (unit is None or not unit.core.requests.has_any_of(lane))
 
     def drop_lane(self, lane: Lane) -> None:
         """Forget a lane, and the process that nothing needs any more.
@@ -209,17 +227,24 @@ class Worker(SharedState):
             return offer
 
     def _find_room(self, model: str) -> Offer:
-        record = self._record_to_take_by(model)
-        if record is None or not self.heartbeat.has_joined(model):
-            return _NOTHING
         lanes = [
             OfferedLane(unit, lane, unit.core.room(lane, self.now_ms()))
             for unit in self.units
             for lane in unit.core.lanes.values()
-            if lane.ready and lane.model == model
+            if lane.model == model
         ]
+        draining = [o for o in lanes if o.lane.is_draining and not o.lane.is_handed_over]
+        record = self._record_to_take_by(model)
+        if record is None or not self.heartbeat.has_joined(model):
+            return Offer((), crowded=True, stamp=Stamp(), draining=draining)
         with_room = [offered for offered in lanes if offered.room > 0]
-        return Offer(with_room, crowded=len(with_room) < len(lanes), stamp=record.stamp)
+        able = sum(offered.lane.is_able for offered in lanes)
+        return Offer(with_room, len(with_room) < able, record.stamp, draining)
+
+    def note_handed_over(self, lane: Lane) -> None:
+        """Intake holds in its hands nothing of a draining lane any more."""
+        with self.lock:
+            lane.is_handed_over = lane.is_draining
 
     def offer_for_lost(self, lane: Lane) -> OfferedLane | None:
         """A lane if it may take over from lost workers now."""

@@ -1,13 +1,12 @@
 """Versions that end the device process, or leave processes behind, among those that behave."""
 
 import signal
-import threading
-from contextlib import contextmanager
 from time import monotonic
 
 import psutil
 import pytest
-from support.fleet import PATIENCE_S, check_all_ok, draft_of, limits, runs, until
+from support.asking import asked_all_the_time
+from support.fleet import draft_of, limits, runs, until
 
 from batchfleet.ops import deployment
 
@@ -97,31 +96,6 @@ def check_gone(pids):
     until(lambda: not any(runs(int(pid)) for pid in pids), f"{pids} are gone", 5)
 
 
-@contextmanager
-def asked_all_the_time(fleet, model):
-    """Another thread asks without pause; yields the waits in seconds."""
-    waits, over, failures = [], threading.Event(), []
-
-    def ask():
-        try:
-            while not over.is_set():
-                began = monotonic()
-                check_all_ok([fleet.ask(model, timeout_ms="60000")])
-                waits.append(monotonic() - began)
-        except BaseException as error:
-            failures.append(error)
-            raise
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    try:
-        yield waits
-    finally:
-        over.set()
-        thread.join(PATIENCE_S)
-    assert not failures
-
-
 @pytest.fixture
 def worker(fleet):
     """A worker that serves echo, and a router."""
@@ -194,16 +168,15 @@ def test_a_version_that_cannot_be_loaded_is_tried_once(fleet, worker, load, is_l
         assert noted(fleet, "loads").count("oops/1") == 1
         assert refusals(worker) == ["oops/1"]
         assert len(lost(worker)) == is_lost
-        assert sum(wait > 1 for wait in waits) <= is_lost
+        assert max(waits) < 1
         fleet.deploy_record("oops", bad)
         until(lambda: refusals(worker) == ["oops/1"] * 2, "it was tried again")
         fleet.deploy_record("oops", publish(fleet, "oops/4"))
         fleet.wait_served("oops", "4")
     assert noted(fleet, "loads").count("oops/1") == 2
-    # It had a process of its own that time.
+    # It had a process of its own each time.
     assert len(lost(worker)) == 2 * is_lost
-    assert sum(wait > 1 for wait in waits) <= is_lost
-    assert max(waits) < GAP_S
+    assert max(waits) < 1
 
 
 @pytest.mark.slow
@@ -222,7 +195,7 @@ def test_a_version_whose_load_hangs_is_tried_once(fleet, worker):
 
 
 @pytest.mark.slow
-def test_many_versions_that_end_their_load_end_the_shared_process_twice(fleet, worker):
+def test_many_versions_that_end_their_load_never_end_the_shared_process(fleet, worker):
     names = [f"oops{at}/1" for at in range(6)]
     shared = worker.device_pid()
     with asked_all_the_time(fleet, ECHO) as waits:
@@ -233,9 +206,8 @@ def test_many_versions_that_end_their_load_end_the_shared_process_twice(fleet, w
     assert sorted(refusals(worker)) == names
     assert sorted(noted(fleet, "loads")) == names
     assert len(lost(worker)) == len(names)
-    assert lost(worker)[0] == shared
-    assert sum(wait > 0.5 for wait in waits) <= 2
-    assert max(waits) < GAP_S
+    assert shared not in lost(worker)
+    assert max(waits) < 1
     # They need no process any more, and the one of those that behave is the only one left.
     until(lambda: len(psutil.Process(worker.pid).children()) == 1, "one process is left")
 
