@@ -80,6 +80,16 @@ class VersionStats:
         pairs = zip(self.latency, earlier.latency, strict=True)
         return VersionStats(**plain, latency=tuple(max(0, now - then) for now, then in pairs))
 
+    def plus(self, other: "VersionStats") -> "VersionStats":
+        """Both together, of stretches of time that do not overlap."""
+        plain = {
+            item.name: getattr(self, item.name) + getattr(other, item.name)
+            for item in fields(self)
+            if item.name != "latency"
+        }
+        pairs = zip(self.latency, other.latency, strict=True)
+        return VersionStats(**plain, latency=tuple(map(sum, pairs)))
+
     def quantile_ms(self, share: float) -> float | None:
         """The latency that `share` (0 to 1) of the answers kept, ms; None where there are none.
 
