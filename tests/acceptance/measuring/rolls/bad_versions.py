@@ -22,7 +22,7 @@ from .versions import Stub, publish
 
 MODEL = "stub"
 _RATE_PER_S = 100.0
-_BASE_MS = 10.0
+_COST = {"base_ms": 2.0, "row_ms": 8.0}
 _OPTIONS = ("--steps", "20,50,100", "--hold", "3", "--strategy", "beside")
 # Every twentieth text ends in this.
 _BAD_END = "7!"
@@ -53,7 +53,7 @@ def _remove(_fleet, folder):
     (folder / "model.py").unlink()
 
 
-_GOOD = Stub(base_ms=_BASE_MS)
+_GOOD = Stub(**_COST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,25 +72,27 @@ REFUSED_KINDS = (
     BadVersion(name="missing file", spoil=_remove, says="model.py"),
     BadVersion(
         name="load raises",
-        stub=Stub(base_ms=_BASE_MS, load="raise ValueError('these weights do not fit')"),
+        stub=Stub(**_COST, load="raise ValueError('these weights do not fit')"),
         says="these weights do not fit",
     ),
     BadVersion(
         name="load segfaults",
-        stub=Stub(base_ms=_BASE_MS, load="import ctypes; ctypes.string_at(0)"),
+        stub=Stub(**_COST, load="import ctypes; ctypes.string_at(0)"),
         says="",
     ),
-    BadVersion(
-        name="golden mismatch", stub=Stub(base_ms=_BASE_MS, manifest=_GOLDEN), says="golden"
-    ),
+    BadVersion(name="golden mismatch", stub=Stub(**_COST, manifest=_GOLDEN), says="golden"),
     BadVersion(name="environment missing", needs_package=True, says="environment"),
 )
 RETURNED_KINDS = (
-    BadVersion(name="three times slower", stub=Stub(base_ms=3 * _BASE_MS), says=""),
+    BadVersion(
+        name="three times slower",
+        stub=Stub(**{name: 3 * cost for name, cost in _COST.items()}),
+        says="",
+    ),
     BadVersion(
         name="errors on 5 % of inputs",
         stub=Stub(
-            base_ms=_BASE_MS,
+            **_COST,
             predict=f"assert not any(row['text'].endswith({_BAD_END!r}) for row in rows), 'odd'",
         ),
         says="error",

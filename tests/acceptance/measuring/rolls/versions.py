@@ -33,6 +33,7 @@ class Stub:
 
     Attributes:
         base_ms: of each batch, however many rows it has.
+        row_ms: of each row of it.
         batch: rows that a batch may have.
         load_s: how long it sleeps while it loads.
         load, predict: statements of its author's.
@@ -40,6 +41,7 @@ class Stub:
     """
 
     base_ms: float = 1.0
+    row_ms: float = 0.0
     batch: int = 8
     load_s: float = 0.0
     load: str = "pass"
@@ -54,7 +56,7 @@ class Stub:
         if self.holds_mb:
             steps.append(f"self.held = np.ones({self.holds_mb} << 20, np.uint8)")
         manifest = {
-            "parameters": {"base_ms": self.base_ms, "per_token_ms": 0.0},
+            "parameters": {"base_ms": self.base_ms, "per_token_ms": self.row_ms},
             "limits": {"max_batch_size": self.batch, "timeout_ms": 60_000, "backlog": 10_000},
             **self.manifest,
         }
