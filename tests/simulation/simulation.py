@@ -18,7 +18,7 @@ _LOOK_MS = 250.0
 _FORGOTTEN_MS = 4_000_000.0
 _FOR_EVER = {
     *(KEYS.deploy, KEYS.tenants, KEYS.workers, KEYS.ingress(TENANT), KEYS.bell(VERSION)),
-    *(KEYS.journal, KEYS.dead, KEYS.parked, f"{KEYS.namespace}:models"),
+    *(KEYS.journal, KEYS.dead, KEYS.parked, KEYS.stats, f"{KEYS.namespace}:models"),
 }
 
 

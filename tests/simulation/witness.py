@@ -11,6 +11,7 @@ from batchfleet.broker.errors import RefusedError
 from batchfleet.testing.twin.database import Hash, SortedSet
 from batchfleet.testing.twin.server import as_sent
 from batchfleet.testing.twin.streams import Stream
+from batchfleet.wire.announcements import READY
 from batchfleet.wire.errors import ErrorKind
 from batchfleet.wire.reply import decode_reply
 
@@ -66,7 +67,7 @@ class Witness:
         self._database = server.twin._database
         self._open = {}  # member → deadline
         self._beats = {}  # worker → when the server last heard of it
-        self._ready_since_ms = {}  # worker → when it said so
+        self._ready_since_ms = {}  # worker, version → when it said so
         self._looks = {}  # process → when it last read the counters of beats
         self._owners = {}
         self._streams = [name.encode() for name in work_streams(options)]
@@ -221,9 +222,10 @@ class Witness:
             if reply.version not in self.offered():
                 self.violated(f"{reply.version} answered {story.id} and is not offered")
         else:
-            self._check_error(story, reply.error["code"], deadline_ms)
+            self._check_error(story, reply, deadline_ms)
 
-    def _check_error(self, story, code, deadline_ms):
+    def _check_error(self, story, reply, deadline_ms):
+        code, version = reply.error["code"], reply.version or self.record().get(b"stable", b"")
         if code in story.said:
             return
         if code == ErrorKind.CANCELLED.code:
@@ -238,17 +240,17 @@ class Witness:
         elif code in _DEATHS:
             if story.kind not in _ENDS_PROCESSES and story.losses < 2:
                 self.violated(f"{story.id} ended with {code} after {story.losses} losses")
-        elif code != ErrorKind.NO_WORKER.code or self._is_well_served():
+        elif code != ErrorKind.NO_WORKER.code or self._is_well_served(version):
             self.violated(f"{story.id} ended with {code}, for no reason")
 
-    def _is_well_served(self):
-        """Whether the version has been served for longer than a router takes to notice."""
+    def _is_well_served(self, version):
+        """Whether a version has been served for longer than a router takes to notice."""
         now_ms = self._world.now_ms
         if self.faults_are_on or now_ms - self._server.pauses.last_end_ms(now_ms, 0) < _NOTICE_MS:
             return False
         old_ms = 2 * self._options.settings.beat_ms
         ready_ms = [
-            self._ready_since_ms.get(worker, inf)
+            self._ready_since_ms.get((worker, version), inf)
             for worker in self.living()
             if now_ms - self._beats[worker] < old_ms
         ]
@@ -287,10 +289,14 @@ class Witness:
             said = dict(zip(args[2::2], args[3::2], strict=True))
             gone_ms = 3 * self._options.lease_ms  # what it has announced lives for so long
             was_silent = now_ms - self._beats.get(worker, 0.0) > gone_ms
-            if was_silent or b'"ready"' not in said[b"lanes"]:
-                self._ready_since_ms[worker] = inf
-            if b'"ready"' in said[b"lanes"]:
-                self._ready_since_ms[worker] = min(now_ms, self._ready_since_ms.get(worker, inf))
+            lanes = json.loads(said[b"lanes"])
+            for version in (VERSION, *OTHERS):
+                is_ready = lanes.get(version, {}).get("state") == READY
+                if was_silent or not is_ready:
+                    self._ready_since_ms[worker, version] = inf
+                if is_ready:
+                    since_ms = self._ready_since_ms.get((worker, version), inf)
+                    self._ready_since_ms[worker, version] = min(now_ms, since_ms)
             self._beats[worker] = now_ms
 
     def _after_bury(self, process, args, raw):
