@@ -102,18 +102,11 @@ class SimulatedDevice:
     def send(self, message):
         if self._cause:
             raise ChannelClosedError
-        chance = self._world.chance
         if isinstance(message, Prepare | PrepareRun | Run):
             self._witness.something_starts(self._process, self.worker, message)
         match message:
-            case Load(version=version) if version == UNLOADABLE:
-                self._say(self._occupy(1.0), Refused(message.lane, "these weights do not fit"))
             case Load():
-                self._versions[message.lane] = message.version
-                load_ms = chance.uniform(20, 400)
-                done_ms = self._occupy(load_ms)
-                self._loading_until_ms = self._world.now_ms + done_ms
-                self._say(done_ms, Ready(message.lane, _CURVE, "a" * 16, 0, load_ms, []))
+                self._load(message)
             case Prepare() | Fetch():
                 self._prepare(message.lane, message.items)
             case Run():
@@ -127,6 +120,16 @@ class SimulatedDevice:
                 self._cause = "exit code 0"
             case _:
                 pass  # Adjust, Unload: nothing that shows
+
+    def _load(self, message):
+        if message.version == UNLOADABLE:
+            self._say(self._occupy(1.0), Refused(message.lane, "these weights do not fit"))
+            return
+        self._versions[message.lane] = message.version
+        load_ms = self._world.chance.uniform(20, 400)
+        done_ms = self._occupy(load_ms)
+        self._loading_until_ms = self._world.now_ms + done_ms
+        self._say(done_ms, Ready(message.lane, _CURVE, "a" * 16, 0, load_ms, []))
 
     def receive(self, timeout_s):
         now_ms = self._world.now_ms

@@ -7,8 +7,9 @@ from batchfleet.broker import fleet
 from .actors import CallerActor, ConsumerActor, RouterActor
 from .connections import SimulatedServer
 from .device import CULPRITS
-from .options import KEYS, TENANT, VERSION, options_of
-from .witness import Witness, new_story
+from .operators import OperatorActor
+from .options import KEYS, OTHERS, TENANT, VERSION, options_of
+from .witness import Witness, new_story, work_streams
 from .world import HaltError, World
 
 # How long it may take, once nothing goes wrong any more, until nothing is left to be done.
@@ -17,7 +18,8 @@ _LOOK_MS = 250.0
 # Everything that ends by itself has ended after this.
 _FORGOTTEN_MS = 4_000_000.0
 _FOR_EVER = {
-    *(KEYS.deploy, KEYS.tenants, KEYS.workers, KEYS.ingress(TENANT), KEYS.bell(VERSION)),
+    *(KEYS.deploy, KEYS.tenants, KEYS.workers, KEYS.ingress(TENANT)),
+    *(KEYS.bell(version) for version in (VERSION, *OTHERS)),
     *(KEYS.journal, KEYS.dead, KEYS.parked, KEYS.stats, f"{KEYS.namespace}:models"),
 }
 
@@ -42,6 +44,7 @@ class Simulation:
         self.server = SimulatedServer(self.world, options.call_fault_share)
         self.routers = []
         self.consumers = []
+        self.operator = None
         self._deploy()
         self.witness = self.server.witness = Witness(self.world, self.server, options)
 
@@ -79,6 +82,8 @@ class Simulation:
         for number in range(options.requests):
             at_ms += world.chance.expovariate(options.requests / options.safety_ms)
             world.after(at_ms % options.safety_ms, lambda number=number: self._call(number))
+        if options.roll_every_ms:
+            self.operator = OperatorActor(world, self.server, options)
         self._plan_fault()
 
     def start_router(self):
@@ -221,6 +226,8 @@ class Simulation:
         for actor in (*self.routers, *self.consumers):
             actor.frozen_until_ms = actor.cut_until_ms = 0.0
             actor.pauses.end(world.now_ms)
+        if self.operator is not None:
+            self.operator.finish()
         if not any(actor.is_running for actor in self.routers):
             self.start_router()
         if not any(actor.is_running for actor in self.consumers):
@@ -244,8 +251,7 @@ class Simulation:
         for actor in (*self.routers, *self.consumers):
             actor.is_alive = False
         self.world.now_ms += _FORGOTTEN_MS
-        queues = fleet.queue_streams(KEYS, self.options.record)
-        left = self.witness.keys_for_ever() - {*_FOR_EVER, *queues}
+        left = self.witness.keys_for_ever() - {*_FOR_EVER, *work_streams(self.options)}
         if left:
             self.witness.violated(f"keys stay for ever: {sorted(left)}")
 
