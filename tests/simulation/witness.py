@@ -8,11 +8,13 @@ from math import inf
 
 from batchfleet.broker import fleet
 from batchfleet.broker.errors import RefusedError
+from batchfleet.ops.rolls.state import ENDS, TRANSITIONS, read_state
 from batchfleet.testing.twin.database import Hash, SortedSet
 from batchfleet.testing.twin.server import as_sent
 from batchfleet.testing.twin.streams import Stream
 from batchfleet.wire.announcements import READY
-from batchfleet.wire.errors import ErrorKind
+from batchfleet.wire.deployment import Deployment
+from batchfleet.wire.errors import ErrorKind, SettingsError
 from batchfleet.wire.reply import decode_reply
 
 from .device import answer_to
@@ -27,6 +29,9 @@ _EXHAUSTED = ErrorKind.ATTEMPTS_EXHAUSTED.code
 _DEATHS = {ErrorKind.POISON.code, ErrorKind.TIME_LIMIT.code, _EXHAUSTED}
 _READS = frozenset(("SMEMBERS", "LRANGE", "GET", "INFO", "ZRANGE", "ZCARD", "HGETALL", "TIME"))
 _MOVES_ENTRIES = frozenset(("take", "recover", "bury", "leave", "retire", "finish", "retry"))
+
+
+_CHANGES_RECORD = frozenset(("configure", "offer", "withdraw", "deploy", "mend"))
 
 
 class ViolationError(AssertionError):
@@ -68,6 +73,7 @@ class Witness:
         self._open = {}  # member → deadline
         self._beats = {}  # worker → when the server last heard of it
         self._ready_since_ms = {}  # worker, version → when it said so
+        self._roll = None  # the state of the last one
         self._looks = {}  # process → when it last read the counters of beats
         self._owners = {}
         self._streams = [name.encode() for name in work_streams(options)]
@@ -149,10 +155,29 @@ class Witness:
             self._check_replies(parts[3:keys_end])
         if name in _MOVES_ENTRIES:
             self._check_owners()
+        if name in _CHANGES_RECORD:
+            self._check_record(name)
         if name == "ZRANGE":
             self._looks[process.name] = self._world.now_ms
         if name not in _READS and self.due().keys() != self._open.keys():
             self.violated(f"{name} has changed which requests are open")
+
+    def _check_record(self, name):
+        """The record can be followed, and its roll has gone where the table allows it to go."""
+        record, before = self.record(), self._roll
+        try:
+            Deployment.from_hash(KEYS.model, record)
+            self._roll = after = read_state(KEYS.model, record.get(b"roll", b""))
+        except SettingsError as error:
+            self.violated(f"{name} has left a record that nobody can follow: {error}")
+        if after is None or before in (None, after):
+            return
+        if before.roll != after.roll:
+            is_allowed = before.has_ended and after.phase not in ENDS
+        else:
+            is_allowed = after.phase in _within_two(before.phase)
+        if not is_allowed:
+            self.violated(f"{name} has moved a roll from {before.phase} to {after.phase}")
 
     def _after_accept(self, _process, args, _raw):
         due = self.due()
@@ -382,6 +407,12 @@ class Witness:
             for key in slots
             if self._database.exists(key) and self._database.expires_ms(key) is None
         }
+
+
+def _within_two(phase):
+    """Phases after one event, and after a second one, where nothing has to be waited for."""
+    first = set(TRANSITIONS[phase].values())
+    return first | {after for one in first for after in TRANSITIONS[one].values()}
 
 
 def work_streams(options):
