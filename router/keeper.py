@@ -16,6 +16,7 @@ from ..wire.errors import ServerError
 from .admission import Situation
 from .drain_rate import DrainRate
 from .mending import Mending
+from .moving import move_waiting
 from .presence import Presence
 from .pump_threads import PumpThreads
 from .shared import SharedState
@@ -143,6 +144,7 @@ class RouterKeeper:
         models = self._view.models
         for name, model in models.items():
             self._steps.run("promote", name, partial(self._promote, model))
+            self._steps.run("move", name, partial(self._move, model))
         for name, model in {**models, **self._view.aside}.items():
             self._steps.run("sweep", name, partial(self._sweep_overdue, model))
 
@@ -151,6 +153,15 @@ class RouterKeeper:
             promote_ripe(self._executor, model, self._shared.report_dropped)
         except StaleRecordError:
             self._shared.look_soon.set()
+
+    def _move(self, model: ModelView) -> None:
+        try:
+            count = move_waiting(self._executor, model)
+        except StaleRecordError:
+            self._shared.look_soon.set()
+            return
+        if count:
+            self._shared.events.emit("request.moved", model=model.keys.model, count=count)
 
     def _sweep_overdue(self, model: ModelView) -> None:
         self._shared.faults.reach("router.before_sweep")

@@ -55,14 +55,18 @@ def answer_abandoned(executor: Executor, view: ModelView, version: str) -> int:
     answered = 0
     for stream in fleet.queue_streams(keys, record):
         for entries in _pages(executor, stream):
-            answered += _end(executor, view, _envelopes(keys, entries), error)
+            answered += _end(executor, view, _envelopes(keys, entries), error, version)
     return answered
 
 
 def _end(
-    executor: Executor, view: ModelView, envelopes: Sequence[Envelope], error: ErrorBody
+    executor: Executor,
+    view: ModelView,
+    envelopes: Sequence[Envelope],
+    error: ErrorBody,
+    version: str = "",
 ) -> int:
-    outcomes = end_requests(executor, view.keys, view.deployment, envelopes, error)
+    outcomes = end_requests(executor, view.keys, view.deployment, envelopes, error, version)
     return outcomes.count(Finished.ANSWERED)
 
 
@@ -89,7 +93,8 @@ def promote_ripe(executor: Executor, view: ModelView, dropped: Callable[[str, in
             foreign = [item.parked_id for item in ripe if item not in items]
             executor.run_all(later.forget(view.keys, foreign))
             dropped("parked_by_others", len(foreign))
-        # The streams of a version that was withdrawn may be there still, but nobody reads them.
+        # The streams of a version that was withdrawn may be there still, but nobody reads them;
+        # those of one that was replaced are read for requests that name it.
         placed = [item for item in items if has_place(item, view.keys, view.deployment)]
         outcomes = _promote(executor, view, placed)
         stale = [item for item in items if item not in placed]
@@ -117,9 +122,13 @@ def is_ours(item: RipeItem, keys: ModelKeys) -> bool:
 
 
 def has_place(item: RipeItem, keys: ModelKeys, deployment: Deployment) -> bool:
-    """Whether the version whose queue a parked request would enter is still deployed."""
+    """Whether a parked request still belongs to the version whose queue it would enter."""
     queue = read_queue(keys, item.queue)
-    return queue is None or queue.version in deployment.versions
+    if queue is None:
+        return True
+    return queue.version in deployment.versions and (
+        bool(item.version) or deployment.is_default(queue.version)
+    )
 
 
 def _promote(executor: Executor, view: ModelView, items: Sequence[RipeItem]) -> list[Promoted]:
@@ -131,7 +140,7 @@ def _promote(executor: Executor, view: ModelView, items: Sequence[RipeItem]) -> 
 def _promote_elsewhere(
     executor: Executor, view: ModelView, stale: Sequence[RipeItem]
 ) -> list[Promoted]:
-    """Move requests whose queue is gone, or not read any more.
+    """Move requests whose queue is gone, or not meant for them any more.
 
     Those that insist on a version that is gone get an error, and their entries, closed now, end.
     """
@@ -145,7 +154,7 @@ def _promote_elsewhere(
 
 def elsewhere(item: RipeItem, keys: ModelKeys, deployment: Deployment) -> RipeItem | None:
     """Another place for a parked request; None where the version that it names is gone."""
-    record = deployment.versions.get(item.version or deployment.stable)
+    record = deployment.versions.get(item.version or deployment.version_for(item.request_id))
     queue = read_queue(keys, item.queue)
     if record is None or queue is None:
         return None

@@ -169,6 +169,11 @@ EVENTS: dict[str, EventRow] = {
         "A request failed and is retried after `delay_ms`.",
         ("model", "attempt", "delay_ms"),
     ),
+    "request.moved": EventRow(
+        INFO,
+        "Waiting requests that name no version were moved to the version that is active now.",
+        ("model", "count"),
+    ),
     "request.no_worker": EventRow(
         WARNING,
         "Requests were answered `no_worker`: no live worker serves their version.",

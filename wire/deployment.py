@@ -38,8 +38,6 @@ INTAKES = ("open", "hold", "refuse")
 EXACT, FP32, BF16 = "exact", "fp32", "bf16"
 PRECISIONS = (EXACT, FP32, BF16)
 _NO_LENGTH_BUCKETS = (0,)
-
-
 # A limit that each worker finds by what it measures; 0 in `Limits`.
 AUTO = "auto"
 # Rows of a full batch to begin with where they are found so.
@@ -379,8 +377,8 @@ class Deployment:
     def is_default(self, version: str) -> bool:
         """Whether requests that name no version may go to this one."""
         canary = self.canary
-        is_canary = canary is not None and canary.version == version and canary.weight > 0
-        return is_canary or version == self.stable
+        has_share = canary is not None and canary.weight > 0 and canary.version == version
+        return has_share or version == self.stable
 
     def loads(self, version: str, worker: str) -> bool:
         """Whether this worker is to load a version; not one that is not offered."""

@@ -4,6 +4,7 @@ import inspect
 import json
 import re
 from dataclasses import fields
+from hashlib import blake2b
 from pathlib import Path
 
 import msgpack
@@ -13,9 +14,18 @@ from documents.generated import states_markdown
 import batchfleet
 from batchfleet.broker.requests import CLOCK_TOLERANCE_MS
 from batchfleet.wire import limits
+from batchfleet.wire.canary import Canary
 from batchfleet.wire.codec import CONTENT_TYPES, JSON, MSGPACK, decode_body, is_whole_reply
-from batchfleet.wire.deployment import AUTO, INTAKES, LIMIT_ROWS, TRUNCATE_POLICIES, Limits
-from batchfleet.wire.errors import ErrorBody, ErrorKind, RequestError, Source
+from batchfleet.wire.deployment import (
+    AUTO,
+    INTAKES,
+    LIMIT_ROWS,
+    TRUNCATE_POLICIES,
+    Deployment,
+    Limits,
+    VersionRecord,
+)
+from batchfleet.wire.errors import ErrorBody, ErrorKind, RequestError, SettingsError, Source
 from batchfleet.wire.keys import (
     INGRESS_GROUP,
     PRIORITIES,
@@ -29,6 +39,7 @@ from batchfleet.wire.names import is_name
 from batchfleet.wire.reply import Receipt, Reply, Usage, decode_reply
 from batchfleet.wire.request import FIELDS, RESERVED, parse_request
 from batchfleet.wire.states import TERMINAL
+from batchfleet.wire.stats import LATENCY_EDGES_MS, stats_fields
 from batchfleet.wire.tensors import BYTES, DATATYPES, decode_columns
 from batchfleet.wire.work import WorkEntry, parse_work
 
@@ -309,6 +320,42 @@ def test_deployment_limits_are_those_of_the_code():
 def test_deploy_record_names_the_intakes():
     (intake,) = [r for r in DEPLOY_TABLE if bare(r["field"]) == "intake"]
     assert words(intake["meaning"]) == list(INTAKES)
+
+
+def test_fields_of_the_stats_are_those_of_the_code():
+    cells = [words(row["field"]) for row in only_table("field", "counts")]
+    first, last = next(cell for cell in cells if len(cell) == 2)
+    (prefix, lowest), (_, highest) = first.rsplit("h", 1), last.rsplit("h", 1)
+    buckets = [f"{prefix}h{bucket}" for bucket in range(int(lowest), int(highest) + 1)]
+    documented = [cell[0] for cell in cells if len(cell) == 1] + buckets
+    assert sorted(documented) == sorted(stats_fields("<version>"))
+    assert f"above {LATENCY_EDGES_MS[-1]:,}\nms" in TEXT
+
+
+def test_the_share_of_a_canary_is_that_of_the_example():
+    (salt, request_id, h, weight) = re.findall(
+        r"For the salt\n`(\w+)` and the id `(\w+)`, \*h\* is `(\w+)` .*?a weight of\n([\d.]+) on",
+        TEXT,
+        re.DOTALL,
+    )[0]
+    digest = blake2b((salt + request_id).encode(), digest_size=8)
+    assert digest.hexdigest() == h
+    takes = [Canary("2", float(weight) + more, salt).takes(request_id) for more in (-0.01, 0)]
+    assert takes == [False, True]
+
+
+def test_fields_of_a_deploy_record_are_those_that_the_code_reads():
+    documented = {bare(row["field"]): row["type"] for row in DEPLOY_TABLE}
+    assert {name for name in documented if ":" not in name} == {
+        *("stable", "canary", "epoch", "nonce", "intake", "roll")
+    }
+    record = VersionRecord(version="1").to_wire()
+    raw = {"stable": b"1", "version:1": record}
+    for name, kind in documented.items():
+        if "JSON" in kind and name != "roll":
+            bad = raw | {re.sub("<.*>", "1" if "version" in name else "2", name): b"{"}
+            with pytest.raises(SettingsError):
+                Deployment.from_hash("m", bad)
 
 
 def test_ceilings_are_those_of_the_code():

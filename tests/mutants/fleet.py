@@ -207,8 +207,8 @@ LATER = [
         name="a retry without its pause",
         breaks="a retry rests before it runs",
         path="broker/lua/retry.lua",
-        before="now + tonumber(ARGV[4])",
-        after="now",
+        before="now_ms() + tonumber(ARGV[4])",
+        after="now_ms()",
         tests=on_server(LATER_ON, "test_a_retry_is_not_moved_before_its_time"),
     ),
     Mutant(
