@@ -5,7 +5,8 @@ Running an operation again changes nothing but the epoch.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -14,23 +15,19 @@ from ..broker import fleet
 from ..broker.blocking import BlockingExecutor
 from ..wire.deployment import (
     Deployment,
-    Limits,
     Stamp,
     VersionRecord,
-    check_limit,
     limits_from_wire,
 )
 from ..wire.errors import BatchfleetError, ErrorKind, RequestError, SettingsError
 from ..wire.keys import ModelKeys
 from ..wire.names import require_name, shown
-from ..wire.numbers import number_in
 from ..wire.reading import from_json
 
-_LIMIT_NAMES = frozenset(item.name for item in fields(Limits))
 _OVERRIDE = "set:"
 _DRAINING = "draining:"
 # Others may change a model between a look and what follows from it.
-_CHANGED_TRIES = 10
+CHANGED_TRIES = 10
 
 
 class OpenRequestsError(BatchfleetError):
@@ -139,6 +136,35 @@ def reconfigure(
         raise unknown_model(seen.model)
     stable = fields.get("stable", b"").decode() or seen.stable
     return Deployed(model=seen.model, version=stable, epoch=epoch)
+
+
+def change(
+    operator: Operator,
+    model: str,
+    fields_of: Callable[[Deployment], Mapping[str, bytes]],
+) -> Deployed | None:
+    """Change what the record in force asks for; if it is another by then, look at that.
+
+    Args:
+        operator: who does it.
+        model: which model.
+        fields_of: which fields of a record to change; none = leave it as it is.
+
+    Returns None where nothing was to be changed, or the model is not deployed.
+
+    Raises:
+        ChangedError: others change it all the time.
+        SettingsError: the record cannot be read.
+        ServerError: refused or unreachable; run it again.
+    """
+    for _ in range(CHANGED_TRIES):
+        seen = Deployment.from_hash(model, operator.deploy_hash(model))
+        fields = {} if seen is None else fields_of(seen)
+        if seen is None or not fields:
+            return None
+        with suppress(ChangedError):
+            return reconfigure(operator, seen, fields)
+    raise changed_error(model, operator.deploy_hash(model))
 
 
 def changed_error(model: str, deploy_hash: Mapping[str, bytes]) -> ChangedError:
@@ -333,19 +359,30 @@ def unknown_model(model: str) -> RequestError:
     return RequestError.of(ErrorKind.UNKNOWN_MODEL, f"no model {shown(model)} is deployed")
 
 
-def undeploy(operator: Operator, model: str, *, forced: bool = False) -> int:
+def undeploy(
+    operator: Operator, model: str, *, forced: bool = False, only: Stamp | None = None
+) -> int:
     """Take a model out of service; returns how many open requests were forgotten by force.
+
+    Args:
+        operator: who does it.
+        model: which model.
+        forced: also where requests are open.
+        only: if the deploy record is still this one; None = any.
 
     Raises:
         CallerError: `unknown_model`.
+        ChangedError: it is another than `only` says.
         OpenRequestsError: requests are open, and it was not forced.
         SettingsError: others kept changing the model meanwhile.
     """
     keys = operator.keys(model)
     removed, open_requests = fleet.CHANGED, 0
-    for _ in range(_CHANGED_TRIES):
+    for _ in range(CHANGED_TRIES):
         deploy_hash = operator.deploy_hash(model)
         stamp = require_deployment(model, deploy_hash).stamp
+        if only not in (None, stamp):
+            raise changed_error(model, deploy_hash)
         tenants = operator.executor.run(fleet.tenants(keys))
         others = keys_to_remove(keys, deploy_hash, tenants)
         command = fleet.undeploy(keys, others, forced=forced, stamp=stamp)
@@ -372,52 +409,3 @@ def keys_to_remove(
     bells = [keys.bell(record.version) for record in versions]
     ingress = [keys.ingress(tenant) for tenant in tenants]
     return [*streams, *bells, *ingress]
-
-
-def parse_overrides(assignments: Sequence[str]) -> dict[str, Any]:
-    """Read `key=value` as typed; `key=` gives None, which takes the override back.
-
-    Raises:
-        SettingsError: not an assignment, no such limit, or a value out of its range.
-    """
-    changes: dict[str, Any] = {}
-    for assignment in assignments:
-        name, equals, text = assignment.partition("=")
-        if not equals or name in changes:
-            raise SettingsError(f"{shown(assignment)} must be one key=value for each key")
-        changes[name] = _parse_limit(name, text)
-    return changes
-
-
-def _parse_limit(name: str, text: str) -> Any:
-    if text or name not in _LIMIT_NAMES:
-        return check_limit(name, _parse_value(name, text))
-    return None
-
-
-def _parse_value(name: str, text: str) -> Any:
-    if name == "buckets":
-        return [_parse_number(part) for part in text.split(",")]
-    if name == "input_prefixes":
-        return text.split(",")
-    return _parse_number(text)
-
-
-def _parse_number(text: str) -> Any:
-    """A number where `text` spells one, else the text: what fits is for `check_limit` to say."""
-    number = number_in(text)
-    return text if number is None else number
-
-
-def copy_of_record(
-    deploy_hash: Mapping[str, bytes], namespace: str, tenants: Sequence[str]
-) -> bytes:
-    """The deploy record as JSON, for the copy on shared storage."""
-    plain: dict[str, Any] = {
-        name: from_json(name, value)
-        if name.startswith((_OVERRIDE, _DRAINING, "version:"))
-        else value.decode()
-        for name, value in deploy_hash.items()
-    }
-    plain |= {"namespace": namespace, "tenants": list(tenants)}
-    return orjson.dumps(plain, option=orjson.OPT_INDENT_2)

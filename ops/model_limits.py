@@ -1,10 +1,13 @@
 """The limits of a deployed model: what its manifest says, what the operator says, what holds."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
-from ..wire.deployment import AUTO, AUTO_ROWS, LIMIT_ROWS, Limits
+from ..wire.deployment import AUTO, AUTO_ROWS, LIMIT_ROWS, Limits, check_limit
+from ..wire.errors import SettingsError
+from ..wire.names import shown
+from ..wire.numbers import number_in
 from .deployment import overrides_in, require_deployment, without_overrides
 
 _OTHER_MEANINGS = {
@@ -70,3 +73,41 @@ def what_keeps_batches_small(limits: Limits, length: int) -> str:
         f"max_batch_tokens={tokens} lets {rows} of {size} rows of length {length} into a batch; "
         f"with {AUTO!r} workers decide by what batches cost them"
     )
+
+
+_LIMIT_NAMES = frozenset(item.name for item in fields(Limits))
+
+
+def parse_overrides(assignments: Sequence[str]) -> dict[str, Any]:
+    """Read `key=value` as typed; `key=` gives None, which takes the override back.
+
+    Raises:
+        SettingsError: not an assignment, no such limit, or a value out of its range.
+    """
+    changes: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals or name in changes:
+            raise SettingsError(f"{shown(assignment)} must be one key=value for each key")
+        changes[name] = _parse_limit(name, text)
+    return changes
+
+
+def _parse_limit(name: str, text: str) -> Any:
+    if text or name not in _LIMIT_NAMES:
+        return check_limit(name, _parse_value(name, text))
+    return None
+
+
+def _parse_value(name: str, text: str) -> Any:
+    if name == "buckets":
+        return [_parse_number(part) for part in text.split(",")]
+    if name == "input_prefixes":
+        return text.split(",")
+    return _parse_number(text)
+
+
+def _parse_number(text: str) -> Any:
+    """A number where `text` spells one, else the text: what fits is for `check_limit` to say."""
+    number = number_in(text)
+    return text if number is None else number

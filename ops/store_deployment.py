@@ -14,10 +14,12 @@ from ..models.manifest import Manifest
 from ..models.store import Store, storage
 from ..wire.deployment import VersionRecord
 from ..wire.errors import StoreError, VersionRefusedError
-from ..wire.names import matches
-from .deployment import Deployed, Operator, copy_of_record, deploy
+from ..wire.names import matches, require_name
+from .deployment import Deployed, Operator, deploy
+from .record_copy import RecordCopy, copy_of_record, read_copy
 
 COPY_NAME = "deploy.json"
+COPY_BYTES_MAX = 64 * 1024 * 1024
 
 
 def deploy_version(
@@ -93,6 +95,25 @@ def keep_copy(operator: Operator, store: Store, model: str) -> bool:
             files.rm_file(scratch)
         raise
     return True
+
+
+def copy_in(store: Store, model: str) -> RecordCopy | None:
+    """The copy of a deploy record; None where the store has none of this model.
+
+    Raises:
+        SettingsError: it is no copy of a deploy record.
+        StoreError: the storage refused.
+    """
+    files, path = _copy_place(store, require_name("model", model))
+    with storage(f"cannot read {path}"):
+        try:
+            with files.open(path, "rb") as file:
+                raw = file.read(COPY_BYTES_MAX + 1)
+        except FileNotFoundError:
+            return None
+    if len(raw) > COPY_BYTES_MAX:
+        raise StoreError(f"{path} is larger than {COPY_BYTES_MAX} bytes")
+    return read_copy(model, raw)
 
 
 def remove_copy(store: Store, model: str) -> None:

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ..wire.deployment import Deployment
+from ..wire.errors import SettingsError
+from ..wire.names import shown
+from ..wire.reading import as_map, from_json
 from .verdict import Verdict
 
 
@@ -99,6 +102,13 @@ def phase_of(intent: Intent, deployed: Deployment | None) -> Phase:
     return Phase.LOST if intent.has_offered else Phase.ASKED
 
 
+def is_offered(intent: Intent, seen: Deployment) -> bool:
+    """Whether the version is offered by this very command, and not the stable one."""
+    record = seen.versions.get(intent.version)
+    is_ours = record is not None and record.deployed == intent.nonce
+    return is_ours and seen.stable != intent.version
+
+
 def wanted_workers(verdict: Verdict, min_ready: int) -> int:
     """How many workers have to be ready before a version takes over.
 
@@ -127,6 +137,34 @@ def next_act(phase: Phase, voice: Voice) -> Act:
     return _NEXT[phase][voice]
 
 
-def leaving(deployed: Deployment, warm: str = "") -> list[str]:
-    """The versions that leave once the stable one has taken over; `warm` stays loaded."""
-    return [name for name in deployed.versions if name not in (deployed.stable, warm)]
+_ENDED = ("completed", "rolled_back", "refused")
+
+
+def running_roll(raw: bytes) -> str:
+    """In a few words, how far the roll is that a record holds; empty where none is running."""
+    try:
+        roll = as_map("roll", from_json("roll", raw or b"{}"))
+    except SettingsError:
+        return ""  # written by a foreign hand: nobody follows it
+    phase = str(roll.get("phase", ""))
+    if not phase or phase in _ENDED:
+        return ""
+    return f"to {shown(str(roll.get('to')))} is {shown(phase)}"
+
+
+def surplus(deployed: Deployment, keep: int) -> list[str]:
+    """The versions kept for going back beyond so many, those withdrawn first."""
+    kept = sorted(deployed.kept, key=lambda name: deployed.kept[name].epoch)
+    return kept[: max(0, len(kept) - keep)]
+
+
+def leaving(seen: Deployment, version: str, *, is_warm: bool = False) -> list[str]:
+    """The versions that leave once this one has taken over.
+
+    With `is_warm`, the one that is stable before stays; deployed once more, a version leaves as it
+    is what stays beside it.
+    """
+    stays = (version, seen.stable) if is_warm else (version,)
+    if is_warm and seen.stable == version:
+        return []
+    return [name for name in seen.versions if name not in stays]

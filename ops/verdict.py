@@ -15,6 +15,15 @@ Pause = Callable[[float], object]
 """Waits for so many seconds."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """How a command waits: `report` is called with a line of progress before each pause."""
+
+    clock: Clock
+    pause: Pause
+    report: Callable[[str], object]
+
+
 class AllRefuseError(BatchfleetError):
     """Every live worker refuses a version."""
 
@@ -32,6 +41,7 @@ class Verdict:
         ready: how many serve it.
         refused: worker → why it refuses.
         serving: how many serve the version that it is to replace.
+        said: worker → what it announces, be it of an earlier record.
     """
 
     workers: int = 0
@@ -39,6 +49,7 @@ class Verdict:
     ready: int = 0
     refused: Mapping[str, str] = field(default_factory=dict)
     serving: int = 0
+    said: Mapping[str, WorkerAnnouncement] = field(default_factory=dict)
 
     @property
     def may_serve(self) -> int:
@@ -102,6 +113,7 @@ def read_verdict(
             if one.state_of(version) == REFUSED
         },
         serving=sum(one.state_of(stable) == READY for one in said.values()) if stable else 0,
+        said=said,
     )
 
 

@@ -4,7 +4,7 @@
 --
 -- Atomic because a router must never see a version whose streams do not exist yet, and because of two
 -- who change what they have read, one must notice that the other was first. What was kept of a model
--- that was undeployed stays with it. A canary ends: all requests that name no version go to this one.
+-- that was undeployed stays with it.
 --
 -- KEYS  1 deploy   2 tenants   3 mark of an undeployed model
 --       4 workers   5 lost   6 journal   7 dead letters
@@ -32,5 +32,4 @@ in_portions('SADD', KEYS[2], ARGV, 5, 4 + tenants)
 redis.call('HSETNX', KEYS[1], 'intake', 'open')
 redis.call('HDEL', KEYS[1], 'canary', 'kept:' .. ARGV[1], 'workers:' .. ARGV[1])
 redis.call('HSET', KEYS[1], 'stable', ARGV[1], 'version:' .. ARGV[1], ARGV[2], 'nonce', ARGV[3])
-redis.call('HDEL', KEYS[1], 'canary', 'kept:' .. ARGV[1])
 return next_epoch(KEYS[1])

@@ -1,35 +1,50 @@
 """`batchfleet deploy`."""
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from functools import partial
+from typing import Any
 
 import click
 
 from ...models.store import Store
-from ...service.clock import SystemClock
-from ...service.lifecycle import StopSignal
-from ...wire.deployment import PRECISIONS, Deployment
+from ...wire.deployment import PRECISIONS, Deployment, VersionRecord
+from ...wire.numbers import Range
 from .. import deployment
-from ..deployment import parse_overrides
+from ..deployment import Operator
+from ..model_limits import parse_overrides
 from ..precision import settle
-from ..store_deployment import deploy_version, keep_copy
+from ..store_deployment import keep_copy
+from ..taking_over import STRATEGIES, Takeover, Terms
 from ..trying import judge_precision
-from ..verdict import Verdict, await_verdict, read_verdict
 from ._shared.connecting import changing
 from ._shared.finding import find_version
-from ._shared.following import follow, print_change, report_following, wait_option
+from ._shared.following import (
+    FOLLOW_S,
+    follow,
+    print_change,
+    programs_json,
+    report_following,
+    wait_option,
+)
 from ._shared.options import (
     ENVIRONMENTS,
     LOGS,
+    BoundedNumber,
     Loaded,
     examples,
     json_option,
     seconds,
     with_settings,
 )
-from ._shared.output import say
+from ._shared.output import print_json, say, warn
+from ._shared.waiting import progress_line
+from .deploy_restore import restore_lost
 
 _VERSION_COMMAND = "MODEL[/VERSION]"
-_WAIT_S = 5.0
+_WAIT_S = 120.0
+_DRAIN_S = 60.0
+_KEEP = 2
 
 
 class DeployGroup(click.Group):
@@ -46,20 +61,26 @@ class DeployGroup(click.Group):
         return super().parse_args(ctx, args)
 
 
-@click.group(cls=DeployGroup, subcommand_metavar="MODEL[/VERSION] | set MODEL LIMIT=VALUE…")
+@click.group(
+    cls=DeployGroup, subcommand_metavar="MODEL[/VERSION] | set MODEL LIMIT=VALUE… | restore"
+)
 @examples(
     "batchfleet deploy minilm",
     "batchfleet deploy minilm/1 --tenant acme",
     "batchfleet deploy set minilm backlog=500 max_batch_delay_ms=5",
     "batchfleet deploy set minilm backlog=           remove the override",
+    "batchfleet deploy restore                       after the server has lost its data",
 )
 def deploy() -> None:
     """Put a model version in service.
 
-    Without VERSION, deploy the newest version in the store. The deployed version becomes the
-    active one: it serves all requests that name no version. Deploying the same version again is
+    Without VERSION, deploy the newest version in the store. Once workers have loaded it, it becomes
+    the active one: it serves all requests that name no version. Deploying the same version again is
     safe. For the options, run `batchfleet deploy MODEL --help`.
     """
+
+
+deploy.add_command(restore_lost)
 
 
 @deploy.command(_VERSION_COMMAND, short_help="Put this version in service.")
@@ -67,12 +88,48 @@ def deploy() -> None:
 @click.option(
     "--wait",
     "wait_s",
-    type=seconds(0, 3600),
+    type=seconds(0, 86_400),
     default=_WAIT_S,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait for a worker to be ready, and then for all routers and workers to read "
-    "the change; 0 = do not wait.",
+    help="How long workers may take to load it; 0 = as --now, without waiting for anything.",
+)
+@click.option(
+    "--min-ready",
+    type=BoundedNumber(Range(1, 10_000)),
+    metavar="WORKERS",
+    help="How many workers have to be ready before it takes over.  [default: as many as serve the "
+    "active version, except those that refuse this one]",
+)
+@click.option(
+    "--drain",
+    "drain_s",
+    type=seconds(0, 86_400),
+    default=_DRAIN_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the version before may take to answer what it has, before it is unloaded.",
+)
+@click.option(
+    "--keep",
+    type=BoundedNumber(Range(0, 1000)),
+    default=_KEEP,
+    show_default=True,
+    metavar="VERSIONS",
+    help="How many earlier versions are kept for going back: not loaded, but known.",
+)
+@click.option("--warm", is_flag=True, help="Leave the version before loaded, to go back at once.")
+@click.option(
+    "--strategy",
+    type=click.Choice(STRATEGIES),
+    help="Load it beside the active version on all workers, or worker by worker, each of which "
+    "unloads the active version first.  [default: beside, where memory suffices]",
+)
+@click.option(
+    "--now",
+    is_flag=True,
+    help="Let it take over before any worker has loaded it; requests wait meanwhile. Versions "
+    "before stay loaded.",
 )
 @click.option(
     "--precision",
@@ -89,43 +146,81 @@ def deploy() -> None:
 @examples(
     "batchfleet deploy minilm",
     "batchfleet deploy minilm/1 --tenant acme",
-    "batchfleet deploy minilm/2 --wait 120",
+    "batchfleet deploy minilm/2 --wait 600 --warm",
+    "batchfleet deploy minilm/2 --strategy worker-by-worker",
+    "batchfleet deploy minilm/1 --now",
 )
-def deploy_one(
-    loaded: Loaded, *, name: str, wait_s: float, precision: str | None, as_json: bool
-) -> None:
+def deploy_one(loaded: Loaded, *, name: str, precision: str | None, **given: Any) -> None:
     """Put a model version in service.
 
-    Without VERSION, deploy the newest version in the store. Also create the request stream of the
-    tenant (--tenant); other tenants keep theirs. The command waits until a worker is ready to serve
-    the version; if none is ready after --wait, it says so and stops waiting, which is no error. If
-    all workers refuse it, their reasons are printed and the exit code is 1; the version stays
-    active. To roll back, deploy the previous version. The exit code is also 1 if a live router or
-    worker has not read the new deploy record in time.
+    Without VERSION, deploy the newest version in the store. Workers load it while the active
+    version goes on serving. When enough of them are ready, it takes over: it serves all requests
+    that name no version, also those that wait. The version before answers what workers hold, and
+    requests that name it, and is then unloaded; its record is kept. To roll back, deploy it again.
 
-    A version published with precision auto is measured on this machine when it is first deployed,
-    as `batchfleet models judge` does. Its precision then stays until you name another one.
+    If the workers refuse the version, or too few are ready after --wait, everything stays as it
+    was, the reasons are printed, and the exit code is 1. The exit code is also 1 if a live router
+    or worker does not read the new deploy record within 10 s, or requests are left for the version
+    before after --drain: then the new version is active all the same. If nothing of the model is
+    deployed yet, or no worker is running, there is nothing to wait for, and it takes over at once.
+
+    Also create the request stream of the tenant (--tenant); other tenants keep theirs. A version
+    published with precision auto is measured on this machine when it is first deployed, as
+    `batchfleet models judge` does. Its precision then stays until you name another one.
     """
     store = Store(loaded.settings.store)
     manifest = find_version(store, name)
-    model, version = manifest.model, manifest.version
     with changing(loaded.settings) as operator:
-        read = partial(read_verdict, operator, model, version)
-        before = read()
-        deployed = Deployment.from_hash(model, operator.deploy_hash(model))
+        deployed = Deployment.from_hash(manifest.model, operator.deploy_hash(manifest.model))
         judge = partial(judge_precision, manifest, loaded.settings, loaded.environ)
         record = settle(manifest, deployed, precision or "", judge)
-        done = deploy_version(operator, store, model, record, [loaded.settings.tenant])
-        verdict = Verdict()
-        if wait_s:
-            pause = StopSignal().wait
-            verdict = await_verdict(read, before, wait_s * 1000, SystemClock(), pause)
-        verdict.raise_if_all_refuse(model, version)
-        found = follow(operator, model, wait_s)
-    print_change(done, f"{model}/{version} is in service", found, as_json=as_json)
-    if verdict.is_open:
+        _take_over(operator, store, manifest.model, record, _terms(loaded, given), given)
+
+
+def _terms(loaded: Loaded, given: Mapping[str, Any]) -> Terms:
+    return Terms(
+        tenants=(loaded.settings.tenant,),
+        wait_ms=1000 * given["wait_s"],
+        drain_ms=1000 * given["drain_s"],
+        min_ready=given["min_ready"] or 0,
+        keep=given["keep"],
+        is_warm=given["warm"],
+        is_now=given["now"] or not given["wait_s"],
+        strategy=given["strategy"] or "",
+    )
+
+
+def _take_over(
+    operator: Operator,
+    store: Store,
+    model: str,
+    record: VersionRecord,
+    terms: Terms,
+    given: Mapping[str, Any],
+) -> None:
+    """Put a version in service, have all programs follow, and withdraw the versions before."""
+    name = f"{model}/{record.version}"
+    with progress_line(f"deploying {name}") as waiting:
+        takeover = Takeover(operator, model, record, terms, waiting)
+        done = takeover.run()
+    keep_copy(operator, store, model)
+    found = follow(operator, model, min(given["wait_s"], FOLLOW_S))
+    with progress_line(f"withdrawing the versions before {name}") as waiting:
+        cleared = takeover.clear(waiting)
+    if cleared.withdrawn:
+        keep_copy(operator, store, model)
+    if given["as_json"]:
+        print_json(asdict(done) | programs_json(found) | {"withdrawn": cleared.withdrawn})
+    else:
+        say(f"{name} is in service (epoch {done.epoch})")
+    if not takeover.has_waited:
+        say(f"no worker serves {model}: it took over at once", err=True)
+    elif takeover.verdict.is_open:
         say("no worker is ready to serve it yet; see `batchfleet status`", err=True)
-    report_following(found, wait_s)
+    for worker, why in sorted(takeover.verdict.refused.items()):
+        warn(f"worker {worker} refuses {name}: {why}")
+    report_following(found, min(given["wait_s"], FOLLOW_S))
+    cleared.require_cleared(model)
 
 
 @deploy.command("set", short_help="Override limits of a deployed model.")

@@ -1,6 +1,9 @@
 """How a command gets at the fleet and at the store."""
 
+import os
+import pwd
 import secrets
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -23,8 +26,17 @@ def connected(settings: Settings) -> Iterator[Operator]:
         yield Operator(
             executor=executor,
             namespace=settings.namespace,
-            draw_nonce=lambda: secrets.token_hex(8),
+            draw_nonce=lambda: f"{_who()}:{secrets.token_hex(8)}",
         )
+
+
+def _who() -> str:
+    """Who changes a fleet, as others are told."""
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # in a container, say
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}:{os.getpid()}"
 
 
 @contextmanager

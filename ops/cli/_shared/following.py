@@ -6,25 +6,21 @@ from functools import partial
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.text import Text
 
-from ....service.clock import SystemClock
-from ....service.lifecycle import StopSignal
-from ....wire.texts import terminal_text
 from ...deployment import Deployed, Operator
 from ...following import ROUTER, Following, await_following, read_following
 from ...survey import forget_routers
 from .options import seconds
 from .output import print_json, say
+from .waiting import progress_line
 
-_WAIT_S = 10.0
+FOLLOW_S = 10.0
 
 wait_option = click.option(
     "--wait",
     "wait_s",
     type=seconds(0, 3600),
-    default=_WAIT_S,
+    default=FOLLOW_S,
     show_default=True,
     metavar="SECONDS",
     help="How long to wait until all routers and workers follow the change; 0 = do not wait.",
@@ -35,27 +31,18 @@ def follow(
     operator: Operator, model: str, wait_s: float, workers: Collection[str] = ()
 ) -> Following:
     """Wait until all live programs act by the record in force, with progress on a terminal."""
-    console = Console(stderr=True, markup=False, emoji=False, highlight=False)
     read = partial(read_following, operator, model, workers)
-    pause = StopSignal().wait
-    if not console.is_terminal:
-        found = await_following(read, wait_s * 1000, SystemClock(), pause, bool)
-    else:
-        with console.status(
-            Text(f"waiting for routers and workers of {terminal_text(model)}")
-        ) as status:
-            found = await_following(
-                read, wait_s * 1000, SystemClock(), pause, lambda now: status.update(_progress(now))
-            )
+    with progress_line(f"waiting for routers and workers of {model}") as waiting:
+        report = lambda now: waiting.report(_progress(now))  # noqa: E731 - a line of progress
+        found = await_following(read, wait_s * 1000, waiting.clock, waiting.pause, report)
     silent = [one.name for one in found.programs if one.kind == ROUTER and one.is_silent]
     forget_routers(operator.executor, operator.namespace, silent)
     return found
 
 
-def _progress(found: Following) -> Text:
+def _progress(found: Following) -> str:
     alive = len(found.programs) - len(found.silent)
-    names = ", ".join(found.behind)
-    return Text(terminal_text(f"waiting for {len(found.behind)} of {alive} programs: {names}"))
+    return f"waiting for {len(found.behind)} of {alive} programs: {', '.join(found.behind)}"
 
 
 def programs_json(found: Following) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ....models.drafting import DraftError, PublishOptions
-from ...deployment import parse_overrides
+from ...model_limits import parse_overrides
 
 Command = Callable[..., Any]
 

@@ -212,6 +212,7 @@ def test_deploy_takes_the_newest_version_and_counts_epochs(cli, store_path):
         "epoch": 1,
         "programs": [],
         "followed": True,
+        "withdrawn": [],
     }
     assert json.loads(cli("deploy", "echo/1", "--json").stdout)["epoch"] == 2
     copy = json.loads((store_path / "echo" / "deploy.json").read_text())

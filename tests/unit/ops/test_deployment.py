@@ -8,17 +8,16 @@ from support.script_scenes import contents
 from batchfleet.broker import fleet
 from batchfleet.ops.deployment import (
     Operator,
-    copy_of_record,
     draining_fields,
     keys_to_remove,
     overrides_in,
-    parse_overrides,
     require_deployment,
     streams_of,
     undeploy,
     with_changes,
 )
-from batchfleet.ops.model_limits import limits_in_force, what_keeps_batches_small
+from batchfleet.ops.model_limits import limits_in_force, parse_overrides, what_keeps_batches_small
+from batchfleet.ops.record_copy import copy_of_record
 from batchfleet.testing.twin.executors import MemoryBroker
 from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.deployment import Limits, VersionRecord

@@ -115,7 +115,8 @@ def test_the_table_has_an_answer_for_everything():
     assert switches == {(Phase.ASKED, Voice.NOBODY), (Phase.OFFERED, Voice.ENOUGH)}
 
 
-def test_all_but_the_stable_one_leave_and_what_is_to_stay_warm():
+def test_all_others_leave_but_what_is_to_stay_warm():
     found = record("3", v2=THEIRS, v1=THEIRS)
-    assert leaving(found) == ["2", "1"]
-    assert leaving(found, warm="2") == ["1"]
+    assert leaving(found, "2") == ["3", "1"]
+    assert leaving(found, "2", is_warm=True) == ["1"]
+    assert leaving(found, "3", is_warm=True) == []

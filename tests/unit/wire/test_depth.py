@@ -9,7 +9,8 @@ from click.testing import CliRunner
 from batchfleet.models.importing import builtin_draft
 from batchfleet.models.manifest import Manifest
 from batchfleet.ops.cli import main
-from batchfleet.ops.deployment import copy_of_record, overrides_in
+from batchfleet.ops.deployment import overrides_in
+from batchfleet.ops.record_copy import copy_of_record
 from batchfleet.ops.survey import read_worker
 from batchfleet.router.view import served_versions
 from batchfleet.wire.announcements import WorkerAnnouncement, read_router_announcement
