@@ -26,8 +26,8 @@ CONNECT_TIMEOUT_S = 5.0
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 
 
-def _made(from_url: Callable[..., Any], url: str, **options: Any) -> Any:
-    """A connection for the URL, which may not overrule what is set here.
+def _usable(url: str, make: Callable[[], Any]) -> Any:
+    """What `make` makes for the URL, which may not overrule what is set here.
 
     Raises:
         SettingsError: the URL cannot be used.
@@ -36,7 +36,7 @@ def _made(from_url: Callable[..., Any], url: str, **options: Any) -> Any:
     if fault:
         raise SettingsError(f"the server's URL {fault}")
     try:
-        return from_url(url, **options).make_connection()
+        return make()
     except (ValueError, TypeError, redis.RedisError) as error:
         # The library's words may quote what the URL says, a password for instance.
         raise SettingsError(f"the server's URL cannot be used: {masked_url(url)}") from error
@@ -77,22 +77,30 @@ def blocking_connection(url: str, timeout_s: float) -> AnyConnection:
         url: `redis://`, `rediss://` or `unix://`.
         timeout_s: how long one answer may take, time spent blocked in the server included.
     """
-    connection = _made(
-        redis.ConnectionPool.from_url,
-        url,
-        retry=Retry(NoBackoff(), 0),
-        **_options(url, timeout_s),
-    )
+    connection = _usable(url, lambda: _blocking_pool(url, timeout_s, 1).make_connection())
     assert isinstance(connection, redis.Connection | redis.UnixDomainSocketConnection)
     return connection
 
 
+def blocking_pool(url: str, timeout_s: float, connections: int) -> redis.ConnectionPool:
+    """Connections for what is written for the library's own client; arguments as above."""
+    pool = _usable(url, lambda: _blocking_pool(url, timeout_s, connections))
+    assert isinstance(pool, redis.ConnectionPool)
+    return pool
+
+
+def _blocking_pool(url: str, timeout_s: float, connections: int) -> redis.ConnectionPool:
+    options = {**_options(url, timeout_s), "max_connections": connections}
+    return redis.ConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), **options)
+
+
 def looping_connection(url: str, timeout_s: float) -> redis.asyncio.Connection:
     """A connection for one event loop; it connects on first use."""
-    connection: redis.asyncio.Connection = _made(
-        redis.asyncio.ConnectionPool.from_url,
+    retry = redis.asyncio.retry.Retry(NoBackoff(), 0)
+    connection: redis.asyncio.Connection = _usable(
         url,
-        retry=redis.asyncio.retry.Retry(NoBackoff(), 0),
-        **_options(url, timeout_s),
+        lambda: redis.asyncio.ConnectionPool.from_url(
+            url, retry=retry, **_options(url, timeout_s)
+        ).make_connection(),
     )
     return connection

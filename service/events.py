@@ -93,6 +93,31 @@ EVENTS: dict[str, EventRow] = {
         "open request, that request is answered at its deadline.",
         ("worker", "reason"),
     ),
+    "jobs.started": EventRow(INFO, "A jobs worker has started.", ("worker",)),
+    "jobs.stopped": EventRow(INFO, "A jobs worker has stopped.", ("worker",)),
+    "jobs.step_failed": EventRow(
+        ERROR,
+        "A step of a roll failed, and is tried again after five seconds. Logged once a minute per "
+        "kind.",
+        ("model", "reason"),
+    ),
+    "roll.changed": EventRow(
+        INFO,
+        "This jobs worker has taken a step of a roll. `weight` is the percentage of requests that "
+        "go to the new version.",
+        ("model", "version", "phase", "weight", "reason"),
+    ),
+    "roll.unreadable": EventRow(
+        ERROR,
+        "A foreign hand wrote the deploy record of a model or the state of its roll; the roll is "
+        "not followed. Logged once.",
+        ("model", "reason"),
+    ),
+    "roll.not_copied": EventRow(
+        WARNING,
+        "The copy of a deploy record in the store could not be written; the roll goes on.",
+        ("model", "reason"),
+    ),
     "device.started": EventRow(INFO, "A device process has started.", ("pid", "device")),
     "device.lost": EventRow(
         ERROR,

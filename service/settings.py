@@ -49,6 +49,10 @@ def _patterns(value: str) -> str:
     return "" if fits else "must be names separated by commas, with * and ? as wildcards"
 
 
+def _optional_url(value: str) -> str:
+    return redis_url_fault(value) if value else ""
+
+
 def _anything(_: str) -> str:
     return ""
 
@@ -137,6 +141,14 @@ class Settings:
         rule=redis_url_fault,
         secret=True,
     )
+    jobs_redis_url: str = _row(
+        "",
+        "URL of the Redis server in which steps of rolls are queued; if empty, redis_url",
+        "jobs",
+        "up",
+        rule=_optional_url,
+        secret=True,
+    )
     namespace: str = _row("bf", "prefix of every key; separates fleets on one server", rule=_name)
     tenant: str = _row(
         "default",
@@ -145,7 +157,9 @@ class Settings:
         "up",
         rule=_name,
     )
-    store: str = _row("./store", "model store: a folder or an fsspec URL", *_WORKER, secret=True)
+    store: str = _row(
+        "./store", "model store: a folder or an fsspec URL", *_WORKER, "jobs", secret=True
+    )
     shared_store: str = _row(
         "",
         "the same path as store, to use it even if other users can write to it",

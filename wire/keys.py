@@ -35,6 +35,16 @@ def router_key(namespace: str, router: str) -> str:
     return f"{namespace}:router:{router}"
 
 
+def jobs_key(namespace: str) -> str:
+    """Sorted set of the live jobs workers → when each was last heard of."""
+    return f"{namespace}:jobs"
+
+
+def jobs_queue(namespace: str) -> str:
+    """Name of the queue of rq in which steps of rolls wait."""
+    return f"{namespace}:rolls"
+
+
 def member(tenant: str, request_id: str) -> str:
     """How a request is named inside `due`: neither part can hold a colon."""
     return f"{tenant}:{request_id}"
@@ -117,6 +127,16 @@ class ModelKeys:
     def stats(self) -> str:
         """Hash: per version, how many requests ended how, and what they cost."""
         return self.prefix + "stats"
+
+    @cached_property
+    def rolls(self) -> str:
+        """List of the last rolls that have ended, the newest first."""
+        return self.prefix + "rolls"
+
+    @cached_property
+    def roll_counts(self) -> str:
+        """Hash: what the versions of a roll had done at some moments of its step."""
+        return self.prefix + "roll"
 
     @cached_property
     def journal(self) -> str:

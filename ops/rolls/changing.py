@@ -58,6 +58,7 @@ def _after(state: RollState, cause: Cause, seen: Observation, now_ms: int) -> Ro
             after,
             weight=after.weight if is_served else 0.0,
             workers=_workers(after, seen),
+            epoch=seen.epoch + 1,
             due_ms=now_ms + round(1000 * after.plan.wait_s),
         )
     if after.phase is Phase.PAUSED:
@@ -94,6 +95,7 @@ def begun(state: RollState, seen: Observation, now_ms: float) -> RollState:
     return replace(
         state,
         workers=_workers(state, seen),
+        epoch=seen.epoch + 1,
         since_ms=int(now_ms),
         due_ms=int(now_ms + 1000 * state.plan.wait_s),
         history=(past,),

@@ -20,6 +20,7 @@ class Observation:
     """What was read of a fleet while a roll stands.
 
     Attributes:
+        epoch: of the deploy record.
         stable: the stable version by the record.
         offered: the versions that are offered.
         living: the workers that serve the model, by what they say of the target: `ready`,
@@ -31,6 +32,7 @@ class Observation:
         left: entries of the version that is to go which nobody has answered yet.
     """
 
+    epoch: int
     stable: str
     offered: frozenset[str]
     living: Mapping[str, str] = field(default_factory=dict)

@@ -131,6 +131,8 @@ class RollState:
         due_ms: end of the time that it is held, or that workers have to load.
         reason: why it stands there, where that is not the plan.
         by: who started it.
+        epoch: of the record by which workers were asked for the target; what one says by an older
+            record is of an earlier try.
         workers: worker by worker: those that have, or are to have, the target.
         base: counts of both versions at the begin of the step.
         first: counts of both at the begin of the roll.
@@ -149,6 +151,7 @@ class RollState:
     due_ms: int = 0
     reason: str = ""
     by: str = ""
+    epoch: int = 0
     workers: tuple[str, ...] = ()
     base: Mapping[str, VersionStats] = field(default_factory=dict)
     first: Mapping[str, VersionStats] = field(default_factory=dict)
@@ -238,9 +241,10 @@ def _read(model: str, wire: Mapping[str, Any]) -> RollState:
         due_ms=_number("due_ms", wire["due_ms"], _TIME),
         reason=_text("reason", wire["reason"]),
         by=_text("by", wire["by"]),
+        epoch=_number("epoch", wire["epoch"], _COUNT),
         workers=tuple(map(_worker, _listed("workers", wire["workers"], _WORKERS_MAX))),
-        base=_read_counts("base", wire["base"]),
-        first=_read_counts("first", wire["first"]),
+        base=read_counts("base", wire["base"]),
+        first=read_counts("first", wire["first"]),
         history=tuple(map(_read_past, _listed("history", wire["history"], _HISTORY_MAX))),
     )
     _check_whole(model, state)
@@ -298,7 +302,12 @@ def _listed(name: str, value: Any, count_max: int) -> list[Any]:
     return value
 
 
-def _read_counts(name: str, value: Any) -> dict[str, VersionStats]:
+def read_counts(name: str, value: Any) -> dict[str, VersionStats]:
+    """Counts of versions, as a state holds them.
+
+    Raises:
+        SettingsError: they are none.
+    """
     return {version: _read_stats(one) for version, one in as_map(name, value).items()}
 
 

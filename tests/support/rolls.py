@@ -48,6 +48,7 @@ def observed(
 ):
     """An observation; `said` maps each worker to what it says of the target."""
     return Observation(
+        epoch=7,
         stable=stable,
         offered=frozenset(offered),
         living={"w1": "", "w2": ""} if said is None else said,

@@ -1,0 +1,97 @@
+"""One step of a roll: read, decide, change the record, each by compare-and-set.
+
+A step may be tried by several jobs workers at once, and may end anywhere: whoever comes second
+finds another record, or does what is left.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...broker import rolls
+from ...models.store import Store
+from ...wire.errors import StoreError
+from ..deployment import ChangedError, Operator, reconfigure, withdraw
+from ..store_deployment import keep_copy
+from .changing import Cause, changed, record_fields
+from .deciding import decide, leaving_version
+from .observing import Look, look_at
+from .state import Event, Phase, RollState
+
+Told = Callable[[RollState], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepContext:
+    """What a step needs.
+
+    Attributes:
+        operator: of the fleet.
+        store: where copies of the deploy records lie.
+        tell: called with each state that a step has made.
+        tell_copy: called with what kept a copy from being written.
+    """
+
+    operator: Operator
+    store: Store
+    tell: Told
+    tell_copy: Callable[[str, StoreError], object]
+
+
+def take_step(context: StepContext, model: str) -> RollState | None:
+    """Do what is due in the roll of a model; the new state, None where nothing is.
+
+    Raises:
+        ChangedError: somebody else has changed the record meanwhile; nothing was done.
+        CallerError: `unknown_model`: it is not deployed any more.
+        SettingsError: a foreign hand wrote the record.
+        ServerError: the server failed; take the step again.
+    """
+    look = look_at(context.operator, model)
+    if look is None:
+        return None
+    decision = decide(look.state, look.seen, look.now_ms)
+    if decision.event is None:
+        return None
+    if decision.event is Event.DRAINED:
+        gone = _without_leaving(context.operator, look)
+        if gone is None:
+            return None
+        look = gone
+    return write(context, look, Cause(event=decision.event, reason=decision.reason, by="jobs"))
+
+
+def _without_leaving(operator: Operator, look: Look) -> Look | None:
+    """Take out the version that leaves; None where it still has something to do."""
+    version = leaving_version(look.state)
+    if version not in look.seen.offered or version == look.seen.stable:
+        return look
+    is_kept = look.state.phase is Phase.DRAINING
+    if withdraw(operator, look.deployment.model, version, keep=is_kept):
+        return None
+    after = look_at(operator, look.deployment.model)
+    if after is None or after.state != look.state:
+        raise ChangedError(f"somebody else has changed {look.deployment.model} meanwhile")
+    return after
+
+
+def write(context: StepContext, look: Look, cause: Cause) -> RollState:
+    """Change a roll, and what the record says of it, if the record is still the one that was read.
+
+    Raises:
+        ChangedError: it is another by now; the text says who has changed it.
+        TransitionError: the table does not allow it.
+        CallerError: `unknown_model`: it is not deployed any more.
+        ServerError: the server failed; whether it was written is unknown.
+    """
+    after = changed(look.state, cause, look.seen, look.now_ms)
+    operator, model = context.operator, look.deployment.model
+    if after.has_ended:
+        # Before the record: it may be written twice, and must not be missing.
+        operator.executor.run_all(rolls.record_end(operator.keys(model), after.to_wire()))
+    reconfigure(operator, look.deployment, record_fields(after, look.seen.stable))
+    context.tell(after)
+    try:
+        keep_copy(operator, context.store, model)
+    except StoreError as error:
+        context.tell_copy(model, error)
+    return after
