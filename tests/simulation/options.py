@@ -33,6 +33,8 @@ class Options:
     backlog: int
     lease_ms: int
     roll_every_ms: float  # mean time between two things that an operator does; 0: there is none
+    by_rolls: bool  # whether that operator rolls, or changes the record as he likes
+    jobs: int
 
     @cached_property
     def settings(self):
@@ -88,4 +90,6 @@ def options_of(seed):
         backlog=chance.choice((6, 100, 100)),
         lease_ms=chance.choice((1_500, 3_000)),
         roll_every_ms=chance.choice((0.0, 300.0, 1_000.0)),
+        by_rolls=chance.random() < 0.7,
+        jobs=chance.choice((1, 2)),
     )
