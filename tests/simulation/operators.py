@@ -154,7 +154,8 @@ class RollingOperator(OperatorActor):
 
     def start(self, seen):
         chance = self.world.chance
-        version = chance.choice([name for name in (VERSION, *OTHERS) if name != seen.stable])
+        good = [name for name in (VERSION, *OTHERS) if name not in (seen.stable, UNLOADABLE)]
+        version = chance.choice((*good, *good, *good, UNLOADABLE))
         plan = Plan(
             weights=chance.choice(((100.0,), (10.0, 100.0), (1.0, 50.0, 100.0))),
             strategy=chance.choice(STRATEGIES),
