@@ -48,6 +48,7 @@ def test_random_plays_reach_every_outcome():
         ),
         *(f"finish {name}" for name in ("ANSWERED", "CLOSED", "NOT_MINE")),
         *(f"promote {name}" for name in ("MOVED", "CLOSED", "GONE", "STALE")),
+        *(f"move {name}" for name in ("MOVED", "TAKEN", "GONE", "STALE")),
         *(f"retry {name}" for name in ("PARKED", "CLOSED", "NOT_MINE")),
         "finish KEPT",
         *(f"{name} some" for name in ("replay", "list_letters", "mend")),
@@ -57,7 +58,7 @@ def test_random_plays_reach_every_outcome():
         "be_late some",
     }
 
-    @hypothesis.settings(max_examples=500, database=None, derandomize=True)
+    @hypothesis.settings(max_examples=800, database=None, derandomize=True)
     @hypothesis.given(steps=STEPS)
     def play(steps):
         if wanted <= seen:
@@ -77,8 +78,8 @@ def _outcomes(name, record):
         return {outcome for part, one in parts for outcome in _outcomes(part, one)}
     if name in ("accept", "admit") and isinstance(record, list):
         return {f"accept {outcome.name}" for outcome in record[1]}
-    if name == "finish" and isinstance(record, list):
-        return {f"finish {outcome}" for outcome in record}
+    if name in ("finish", "move") and isinstance(record, list):
+        return {f"{name} {outcome}" for outcome in record}
     if name == "replay":
         return {"replay some"} if isinstance(record, str) else set()
     if name == "promote" and isinstance(record, list):
@@ -93,6 +94,7 @@ _PARTS = {
     "fail": ("admit", "serve", "retry"),
     "give_up": ("admit", "serve", "finish", "list_letters", "replay"),
     "lose_parked": ("lost", "promote"),
+    "pass_on": ("admit", "list_waiting", "serve", "expire", "move"),
     "spoil_letters": ("admit", "serve", "finish"),
     "uproot": ("fail", "remove_queue", "promote"),
 }

@@ -353,7 +353,7 @@ def test_fields_of_a_deploy_record_are_those_that_the_code_reads():
     raw = {"stable": b"1", "version:1": record}
     for name, kind in documented.items():
         if "JSON" in kind and name != "roll":
-            bad = raw | {re.sub("<.*>", "1" if "version" in name else "2", name): b"{"}
+            bad = raw | {re.sub("<.*>", "2" if "kept" in name else "1", name): b"{"}
             with pytest.raises(SettingsError):
                 Deployment.from_hash("m", bad)
 

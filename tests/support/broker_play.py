@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from support.broker_steps import AHEAD, BODIES, HOUR_MS, IDS, OTHER, WORKERS
 from support.broker_wire import ANSWER, BUCKETS, INPUTS, RECORD, TENANT, TTL_MS, Wire
 
-from batchfleet.broker import dead, fleet, ingress, listing, membership, requests
+from batchfleet.broker import dead, fleet, ingress, listing, membership, moving, requests
 from batchfleet.broker.errors import RefusedError
+from batchfleet.broker.moving import MoveItem
 from batchfleet.wire.keys import PRIORITIES
 from batchfleet.wire.request import Request
 from batchfleet.wire.work import parse_work
@@ -30,6 +31,7 @@ class Player:
     works: list = field(default_factory=list)
     names: dict = field(default_factory=dict)
     record: dict = field(default_factory=dict)  # the deploy hash before it was lost
+    waiting: list = field(default_factory=list)  # (queue, entry id), as last listed
 
     def play(self, step):
         """One step; its record, or the code of the error that it ended in."""
@@ -162,7 +164,8 @@ class Player:
             work = _pick(self.works, at)
             place = (work.stream, work.entry_id) if is_known else ()
             end = self.wire.end(work.id, ANSWER + worker.encode(), *place)
-            items.append(end._replace(journal=journal, is_dead=is_dead))
+            end = end._replace(journal=journal, is_dead=is_dead, counter="1:ok", rows=at)
+            items.append(end)
         return [outcome.name for outcome in self.wire.finish(worker, *items)]
 
     def do_give_up(self, worker, item, is_replayed):
@@ -191,6 +194,34 @@ class Player:
         if has_come:
             self._even_times()
         return [(name, outcome.name) for name, outcome in self.wire.promote(count)]
+
+    def do_list_waiting(self, bucket):
+        """What a router may move; it is noted until it does."""
+        queue = self.wire.queue(bucket)
+        found = self.wire.run(moving.waiting(queue))
+        self.waiting += [(queue, entry.entry_id) for entry in found]
+        heads = self._fields(queue, [(entry.entry_id, entry.fields) for entry in found])
+        return [heads, [entry.inputs_bytes for entry in found]]
+
+    def do_move(self, bucket, other_bucket):
+        """From one queue to another, by what was listed: some may be taken meanwhile."""
+        queue, target = self.wire.queue(bucket), self.wire.queue(other_bucket)
+        known = [entry_id for place, entry_id in self.waiting if place == queue]
+        self.waiting = [pair for pair in self.waiting if pair[0] != queue]
+        items = [MoveItem(entry_id, target, self.wire.bell) for entry_id in known]
+        move = moving.move(self.wire.keys, self.wire.stamp(), queue, items)
+        return [outcome.name for outcome in self.wire.run(move)]
+
+    def do_pass_on(self, item, worker, room, is_late):
+        """A router moves what it has listed, while a worker takes some of it, and some expires."""
+        item = item | {"priority": "normal", "delay_ms": 0}
+        return [
+            self.do_admit(IDS[3], item, 100),
+            self.do_list_waiting(item["bucket"]),
+            self.do_serve(worker, room),
+            is_late and self.do_expire(IDS[3]),
+            self.do_move(item["bucket"], BUCKETS[0]),
+        ]
 
     def _even_times(self):
         """Times that two servers agree on: by the order of coming."""
@@ -345,6 +376,10 @@ class Player:
             "deploy": lambda: sorted(self.wire.run(fleet.deploy_hash(keys)).items()),
             "bell": lambda: ask("LRANGE", self.wire.bell, 0, -1),
             "journal": lambda: ask("XLEN", keys.journal),
+            "stats": lambda: [
+                (version, found.ok, found.fleet, found.rows, sum(found.latency))
+                for version, found in sorted(self.wire.run(fleet.stats(keys)).items())
+            ],
             "later": lambda: ask("ZCARD", keys.later),
             "parked": lambda: self._fields(keys.parked, ask("XRANGE", keys.parked, "-", "+")),
             "dead": lambda: self._fields(keys.dead, ask("XRANGE", keys.dead, "-", "+")),
