@@ -14,6 +14,7 @@ from ..service.events import Events
 from ..service.fault_points import FaultPoints
 from ..service.identity import new_worker_name
 from ..service.lifecycle import StopSignal
+from ..service.memory import free_host_bytes
 from ..service.outage import Outage
 from ..service.settings import Settings
 from ..service.watchdog import Watchdog
@@ -32,6 +33,7 @@ def devices_of(settings: Settings, environ: Mapping[str, str]) -> Devices:
         open_link=lambda python: DeviceLink(device_command(settings, python), environ=allowed),
         environ=allowed,
         reap=reap_orphans,
+        free_bytes=free_host_bytes,
     )
 
 

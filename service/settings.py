@@ -178,9 +178,16 @@ class Settings:
     )
     device_processes: int = _row(
         4,
-        "maximum number of separate processes for versions that crashed the shared process",
+        "maximum number of separate processes for versions that were deployed while others served, "
+        "or that crashed the shared process",
         *_WORKER,
         rule=Range(1, 64),
+    )
+    warm_slice_ms: int = _row(
+        100,
+        "longest warm-up batch of a version that loads in a process which serves others",
+        *_WORKER,
+        rule=_duration,
     )
     allow_code: str = _row(
         "",

@@ -62,7 +62,7 @@ class Served:
     parameters: Mapping[str, Any]
     folder: Path
 
-    def files(self, _: object) -> VersionFiles:
+    def files(self, *_: object) -> VersionFiles:
         """What a store would hand to a device process."""
         return VersionFiles(
             model_class=self.model_class,

@@ -12,6 +12,7 @@ from ...wire.deployment import VersionRecord
 from ...wire.errors import ErrorKind
 from ..link.protocol import (
     Answers,
+    Begun,
     Done,
     Hello,
     Memory,
@@ -95,11 +96,6 @@ class Core:
                 self.suspects.add_alone(held)
             else:
                 lane.waiting.append(held)
-
-    @property
-    def has_served(self) -> bool:
-        """Whether one of the lanes was ready once, even if its process is lost right now."""
-        return any(lane.was_ready for lane in self.lanes.values())
 
     def unloaded_lanes(self) -> list[Lane]:
         """Lanes that are still to be loaded, or are being loaded."""
@@ -308,6 +304,9 @@ class Core:
             case PreparedRows(items, failures):
                 self._note_prepared(items)
                 self.requests.fail(failures)
+            case Begun():
+                self.queue.begin_batch(now_ms)
+                self._restart_clock(now_ms)
             case Done():
                 self.queue.end_batch(now_ms)
                 self._note_done(message)
@@ -321,10 +320,14 @@ class Core:
             case _:
                 pass  # Memory concerns the link, not the decisions
 
+    def _restart_clock(self, now_ms: float) -> None:
+        """The running batch has waited behind a load, whose time is not its own."""
+        if self.running is not None:
+            self.running = replace(self.running, started_ms=now_ms)
+
     def _note_loaded(self, message: Ready | Refused, now_ms: float) -> None:
         self.queue.end_load(message.lane, now_ms)
-        if self.running is not None:  # it waited behind the load, whose time is not its own
-            self.running = replace(self.running, started_ms=now_ms)
+        self._restart_clock(now_ms)
         for held in self.requests.held.values():  # it may have kept them waiting as well
             held.prepare_by_ms = max(held.prepare_by_ms, now_ms + dispatch.allowed_ms(held))
         lane = self.lanes.get(message.lane)
@@ -336,6 +339,7 @@ class Core:
             lane.refusal = message.message
             return
         lane.begin(message.lineage, CostCurve.from_points(message.curve))
+        lane.memory_bytes = message.memory_bytes
         lane.engine = next(iter(message.engines), None)
 
     def _note_prepared(self, items: Sequence[PreparedItem]) -> None:

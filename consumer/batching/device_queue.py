@@ -1,7 +1,7 @@
 """What the device thread was given and has not done yet. Pure.
 
 It takes loads and batches in the order in which they were sent, so what stands first is what it is
-at, and the only thing whose time runs.
+at, and the only thing whose time runs. A batch that runs between two parts of a load says so.
 """
 
 from collections import deque
@@ -31,6 +31,13 @@ class DeviceQueue:
         if not self._jobs:
             self.since_ms = now_ms
         self._jobs.append(job)
+
+    def begin_batch(self, now_ms: float) -> None:
+        """The batch runs, and the load that was before it waits."""
+        if None in self._jobs:
+            self._jobs.remove(None)
+            self._jobs.appendleft(None)
+            self.since_ms = now_ms
 
     def end_load(self, number: int, now_ms: float) -> None:
         """The lane of this number is loaded, or refused."""

@@ -42,6 +42,7 @@ class _VersionHistory:
     """What is remembered of one version."""
 
     is_proven: bool = False  # it was loaded once
+    memory_bytes: int = 0  # what it needed then
     is_suspect: bool = False  # it ended a process while it was loaded, or may have ended some
     ends_ms: list[float] = field(default_factory=list)  # when it ended processes, the latest few
     refused: VersionRecord | None = None  # as it was deployed when its load ended a process
@@ -58,9 +59,14 @@ class LossHistory:
         self._load_ends_ms: dict[str, list[float]] = {}
         self._idle_ends_ms: dict[str, list[float]] = {}
 
-    def note_ready(self, name: str) -> None:
-        """A version was loaded."""
-        self._of(name).is_proven = True
+    def note_ready(self, name: str, memory_bytes: int = 0) -> None:
+        """A version was loaded, and has grown its process by so much."""
+        known = self._of(name)
+        known.is_proven, known.memory_bytes = True, memory_bytes
+
+    def memory_of(self, name: str) -> int:
+        """Bytes that a version needed when it was loaded last; 0 where it never was."""
+        return self._versions[name].memory_bytes if name in self._versions else 0
 
     def is_proven(self, name: str) -> bool:
         """Whether a version was loaded once."""

@@ -122,6 +122,7 @@ class Lane:
     is_draining: bool = False  # it takes nothing more, and goes once what it holds is answered
     is_handed_over: bool = False  # while it drains: what was taken of it is held, or over
     lineage: str = ""
+    memory_bytes: int = 0  # by which its load has grown the process
     engine: EngineInUse | None = None  # None for a model that has nothing to choose from
     cost: CostCurve = field(default_factory=CostCurve)
     row_limit: RowLimit = field(default_factory=RowLimit)

@@ -30,6 +30,7 @@ def check_golden(loaded: LoadedModel, examples: Sequence[Golden], precision: str
     """
     for at, example in enumerate(examples):
         answer = answer_to(loaded, example.inputs)
+        loaded.pace.pause()
         difference = _difference(example, answer, precision)
         if difference:
             raise StoreError(f"golden example {at} is not reproduced: {difference}")

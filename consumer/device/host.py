@@ -7,6 +7,8 @@ import os
 import platform
 import signal
 import sys
+import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +22,9 @@ _OOM_SCORE_ADJ = 500
 _STDERR = 2
 _CPU_LINES = ("model name", "flags", "Features", "CPU part")
 _RECURSION_MIN = 1000
+# A tenth of a thread's share: the lowest has a hundredth, and a machine at its limit, which waits
+# for a better version, would take minutes to load it.
+_LOW_PRIORITY = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +78,16 @@ def pin(cores: frozenset[int]) -> None:
         raise SettingsError(f"cores {sorted(missing)} are not available here; available: {offered}")
     for thread in Path("/proc/self/task").iterdir():
         os.sched_setaffinity(int(thread.name), cores)
+
+
+def lower_priority() -> None:
+    """Let this thread, and those that it starts, give way to others (Linux; else nothing).
+
+    It cannot be taken back.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError):  # a sandbox may not allow it; it is a courtesy
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOW_PRIORITY)
 
 
 def end_with(lifeline: int, parent_pid: int) -> None:

@@ -17,6 +17,7 @@ from ...service.clock import Clock
 from ...wire.deployment import EXACT, PRECISIONS
 from ...wire.errors import StoreError
 from .engine_choice import measure_engines
+from .load_pace import LoadPace
 from .loading import open_model, refusal
 from .opening import store_opener
 from .version_job import VersionJob, run_from_files
@@ -64,7 +65,7 @@ class Judgement:
 def judge(job: JudgingJob, clock: Clock, logger: Any) -> Judgement:
     """Load the version, and measure all of its engines."""
     try:
-        loaded, files = open_model(job.load, store_opener(job.options), clock, logger)
+        loaded, files = open_model(job.load, store_opener(job.options), LoadPace(), clock, logger)
         engines = check_engines(list(loaded.model.engines()))
         if not engines:
             return Judgement(settled=EXACT)

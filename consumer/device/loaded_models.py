@@ -16,6 +16,7 @@ from ..link.protocol import Failure, PreparedItem, RowHandle
 from .faults import FaultLog, failure_of
 from .inputs import Inputs
 from .kind_logger import KindLogger
+from .load_pace import LoadPace
 from .memory import MemoryLimit
 
 REQUESTS_MAX = 65_536
@@ -42,6 +43,7 @@ class LoadedModel:
     logger: KindLogger
     fault_log: FaultLog
     memory: MemoryLimit = field(default_factory=MemoryLimit)
+    pace: LoadPace = field(default_factory=LoadPace)
     preprocessing: threading.Lock = field(default_factory=threading.Lock)
     postprocessing: threading.Lock = field(default_factory=threading.Lock)
     preprocesses: bool = field(init=False)

@@ -12,9 +12,11 @@ from ...service.clock import Clock
 from ...wire.deployment import VersionRecord
 from ...wire.errors import StoreError
 from ..link.protocol import EngineInUse, Load, Ready
+from .device_memory import held_bytes, require_room
 from .faults import FaultLog, cleaned, is_failure, message_of
-from .host import pin, read_device, resident_bytes
+from .host import pin, read_device
 from .kind_logger import KindLogger
+from .load_pace import LoadPace
 from .loaded_models import LoadedModel
 from .opened import Opener, VersionFiles
 from .readiness import Readiness, get_ready
@@ -23,23 +25,24 @@ _SEED = 0
 
 
 def load_version(
-    load: Load, open_files: Opener, clock: Clock, logger: Any
+    load: Load, open_files: Opener, pace: LoadPace, clock: Clock, logger: Any
 ) -> tuple[LoadedModel, Ready]:
     """Load a version and warm it up; on the device thread.
 
     Raises:
         BaseException: any error of the model or its libraries; `refusal` describes it.
     """
-    started_ms = clock.monotonic_ms()
-    loaded, files = open_model(load, open_files, clock, logger)
+    started_ms, before_bytes = clock.monotonic_ms(), held_bytes(load.device)
+    loaded, files = open_model(load, open_files, pace, clock, logger)
     found = get_ready(loaded, files, load.threads, clock)
     collect_garbage()
     load_ms = round(clock.monotonic_ms() - started_ms, 3)
-    return loaded, _ready(loaded, found, files.lineage, load_ms)
+    grown_bytes = max(0, held_bytes(load.device) - before_bytes)
+    return loaded, _ready(loaded, found, files.lineage, load_ms)._replace(memory_bytes=grown_bytes)
 
 
 def open_model(
-    load: Load, open_files: Opener, clock: Clock, logger: Any
+    load: Load, open_files: Opener, pace: LoadPace, clock: Clock, logger: Any
 ) -> tuple[LoadedModel, VersionFiles]:
     """Load a version's model, with its plain engine in use; it has run nothing.
 
@@ -50,7 +53,7 @@ def open_model(
     choice = read_device(load.device)
     pin(choice.cores)
     record = VersionRecord.from_wire(load.record, {})
-    files = open_files(load)
+    files = open_files(load, pace)
     if record.lineage and record.lineage != files.lineage:
         raise StoreError(
             f"{load.model}/{load.version} in the store is not what was deployed "
@@ -77,7 +80,9 @@ def open_model(
         device=choice.device,
         logger=KindLogger(logger, clock),
         fault_log=FaultLog(logger, clock),
+        pace=pace,
     )
+    require_room(load, max(load.memory_bytes, files.size_bytes))
     model.load(context)
     check_stacking(model)
     return loaded, files
@@ -86,13 +91,13 @@ def open_model(
 def _ready(loaded: LoadedModel, found: Readiness, lineage: str, load_ms: float) -> Ready:
     curve, verdict = list(found.curve), found.verdict
     if verdict is None:
-        return Ready(loaded.number, curve, lineage, resident_bytes(), load_ms, [])
+        return Ready(loaded.number, curve, lineage, 0, load_ms, [])
     engine, likeness = verdict.engine, verdict.likeness
     in_use = EngineInUse(
         engine.name, engine.precision, verdict.gain, likeness.difference, likeness.cosine
     )
     digest = answers_digest(lineage, loaded.record.precision, engine)
-    return Ready(loaded.number, curve, digest, resident_bytes(), load_ms, [in_use])
+    return Ready(loaded.number, curve, digest, 0, load_ms, [in_use])
 
 
 def check_stacking(model: Model) -> None:

@@ -9,16 +9,21 @@ from ...models.manifest import Golden
 from ...models.measurements import Measurements
 from ...models.model import Model
 from ..link.protocol import Load
+from .load_pace import LoadPace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionFiles:
-    """A version fetched from the store: its class, its files, and what its manifest says."""
+    """A version fetched from the store: its class, its files, and what its manifest says.
+
+    `size_bytes` is that of all files.
+    """
 
     model_class: type[Model]
     folder: Path
     parameters: Mapping[str, Any]
     lineage: str
+    size_bytes: int = 0
     golden: tuple[Golden, ...] = ()
     measurements: Measurements = field(default_factory=Measurements)
 
@@ -40,4 +45,4 @@ class OpeningOptions:
     own_store: bool = False
 
 
-Opener = Callable[[Load], VersionFiles]
+Opener = Callable[[Load, LoadPace], VersionFiles]

@@ -1,6 +1,7 @@
 """Where a version's class and files come from."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from ...models.agreement import disagreement
@@ -18,24 +19,46 @@ from ...service.ownership import why_not_ours
 from ...wire.deployment import VersionRecord
 from ...wire.errors import StoreError
 from ..link.protocol import Load
+from .load_pace import LoadPace
 from .opened import Opener, OpeningOptions, VersionFiles
 
 
 def store_opener(options: OpeningOptions) -> Opener:
     """An opener of versions in stores that runs users' code as far as `options` allow."""
 
-    def open_version(load: Load) -> VersionFiles:
-        return _open(load, options)
+    def open_version(load: Load, pace: LoadPace) -> VersionFiles:
+        return _open(load, options, pace)
 
     return open_version
 
 
-def _open(load: Load, options: OpeningOptions) -> VersionFiles:
+def _open(load: Load, options: OpeningOptions, pace: LoadPace) -> VersionFiles:
     """Fetch a version, check its files, and import its class.
+
+    Users' code is imported on this thread, which will run it, and at its own time: it may set what
+    a library reads when it is imported.
 
     Raises:
         StoreError: it is missing, not what its manifest says or what was deployed, or its code
             must not run here.
+    """
+    store, manifest, folder = pace.aside(partial(_fetch, load, options))
+    return VersionFiles(
+        model_class=_class_of(store, manifest, folder, options),
+        folder=folder,
+        parameters=manifest.parameters,
+        lineage=manifest.lineage,
+        size_bytes=sum(entry.size_bytes for entry in manifest.files.values()),
+        golden=manifest.golden,
+        measurements=measurements_of(manifest, options.cache),
+    )
+
+
+def _fetch(load: Load, options: OpeningOptions) -> tuple[Store, Manifest, Path]:
+    """A version's store, its manifest and the folder of its checked files; a runtime is imported.
+
+    Raises:
+        StoreError: as of `_open`.
     """
     store = Store(load.store, options.cache)
     manifest = store.manifest(load.model, load.version)
@@ -44,14 +67,9 @@ def _open(load: Load, options: OpeningOptions) -> VersionFiles:
     if why := disagreement(VersionRecord.from_wire(load.record, {}), manifest):
         raise StoreError(why)
     folder = store.fetch_files(manifest)
-    return VersionFiles(
-        model_class=_class_of(store, manifest, folder, options),
-        folder=folder,
-        parameters=manifest.parameters,
-        lineage=manifest.lineage,
-        golden=manifest.golden,
-        measurements=measurements_of(manifest, options.cache),
-    )
+    if manifest.code is None:
+        resolve(manifest.runtime)
+    return store, manifest, folder
 
 
 def _class_of(

@@ -20,13 +20,14 @@ from ...models.traces import with_own_frames
 from ...service.clock import Clock
 from ...service.lifecycle import guarded_thread
 from ...wire.deployment import VersionRecord
-from ...wire.errors import ProtocolError, RequestError
+from ...wire.errors import ProtocolError
 from ..link.frames import FrameChannel
 from ..link.protocol import (
     PROTOCOL_VERSION,
     Adjust,
     Answer,
     Answers,
+    Begun,
     Done,
     Drop,
     Failure,
@@ -34,7 +35,6 @@ from ..link.protocol import (
     Hello,
     Item,
     Load,
-    Memory,
     Message,
     Prepare,
     PreparedItem,
@@ -46,16 +46,18 @@ from ..link.protocol import (
     Unload,
 )
 from .answering import encode_answer, encode_together, output_bytes
-from .faults import failure_of, is_failure, merge_row_errors, raise_if_model_left, request_error
+from .device_memory import MEMORY_EVERY_MS, MemoryReport
+from .faults import failure_of, merge_row_errors, raise_if_model_left, request_error
 from .fetching import Fetcher, host_of
-from .host import keep_room, resident_bytes
+from .host import keep_room
 from .kind_logger import KindLogger
+from .load_pace import PaceBeside
 from .loaded_models import LoadedModel, PreparedRequest, RequestBook, TakenRow, take_all
 from .loading import collect_garbage, load_version, refusal
 from .opened import Opener
 from .preparing import prepare_all
 from .receive_turns import ReceiveTurns
-from .running import batch_of, keep_output, run_batch
+from .running import RowErrors, batch_of, give_back, keep_outputs, run_batch
 from .thread_pool import FairQueue, JobsMax, ThreadPool
 
 SIDE_THREADS = 2
@@ -63,8 +65,6 @@ SIDE_THREADS = 2
 QUICK_MS = 1.0
 FETCH_THREADS = 8
 FETCHES_MAX = JobsMax(of_tenant=6, of_host=4)
-MEMORY_EVERY_MS = 1000
-MEMORY_STEP_BYTES = 1024 * 1024
 # Larger outputs are encoded beside the device thread, which has the next batch to start.
 INLINE_BYTES_MAX = 256 * 1024
 # Results of a long job are sent on this often, so that neither callers nor time limits wait for
@@ -75,7 +75,6 @@ WIND_UP_MS = 10_000
 
 
 T = TypeVar("T")
-_RowErrors = list[tuple[int, RequestError]]
 
 
 class DeviceProcess:
@@ -95,6 +94,7 @@ class DeviceProcess:
         self._logger = logger
         self._faults = KindLogger(logger, clock)
         self._book = RequestBook()
+        self._crashed = crashed
         self._turns = ReceiveTurns(self._receive, channel.wake)
         self._side = ThreadPool("side", SIDE_THREADS, crashed)
         self._fetches = FairQueue(FETCHES_MAX)
@@ -111,15 +111,14 @@ class DeviceProcess:
         self._given_up = False
         # Set by the device thread when nothing more will be sent.
         self._wound_up_ms: float | None = None
-        self._memory_sent = 0
-        self._memory_next_ms = clock.monotonic_ms() + MEMORY_EVERY_MS
+        self._memory = MemoryReport(clock)
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             Load: lambda message: self._on_device(self._load, message),
             Adjust: lambda message: self._on_device(self._adjust, message),
             Unload: self._unload,
             Prepare: self._expect,
             Fetch: self._expect_fetched,
-            Run: lambda message: self._on_device(self._run, message),
+            Run: lambda message: self._on_device(self._run, message, is_batch=True),
             PrepareRun: self._expect_run,
             Drop: self._drop,
             Stop: self._stop,
@@ -158,11 +157,26 @@ class DeviceProcess:
                 raise ProtocolError(f"{type(message).__name__} was sent to a device process")
             if not self._stopping:
                 handler(message)
-        self._report_memory()
+        self._report()
 
-    def _on_device(self, work: Callable[[Any], None], message: Any) -> None:
+    def _on_device(
+        self, work: Callable[[Any], None], message: Any, *, is_batch: bool = False
+    ) -> None:
         is_long = message.lane not in self._quick_lanes
-        self._turns.submit(partial(self._unless_stopping, work, message), is_long=is_long)
+        job = partial(self._batch if is_batch else self._unless_stopping, work, message)
+        self._turns.submit(job, is_long=is_long, is_batch=is_batch)
+
+    def _batch(self, work: Callable[[Any], None], message: Any) -> None:
+        """Run a batch, perhaps between the parts of a load, which is not to blame for its end."""
+        if not self._turns.is_between:
+            self._unless_stopping(work, message)
+            return
+        self._channel.send(Begun(message.batch))
+        try:
+            self._unless_stopping(work, message)
+        except BaseException as error:
+            self._crashed(error)
+            raise
 
     def _unless_stopping(self, work: Callable[[Any], None], message: Any) -> None:
         if not self._stopping:
@@ -190,7 +204,7 @@ class DeviceProcess:
 
     def _expect_run(self, message: PrepareRun) -> None:
         self._book.expect(message.lane, (item.request for item in message.items))
-        self._on_device(self._prepare_run, message)
+        self._on_device(self._prepare_run, message, is_batch=True)
 
     def _stop(self, _: Stop) -> None:
         self._stopping = True
@@ -204,17 +218,13 @@ class DeviceProcess:
         overdue = self._clock.monotonic_ms() >= self._wound_up_ms + WIND_UP_MS
         return overdue or self._channel.waiting_bytes() == 0
 
-    def _report_memory(self) -> None:
-        now_ms = self._clock.monotonic_ms()
-        if now_ms < self._memory_next_ms:
-            return
-        self._memory_next_ms = now_ms + MEMORY_EVERY_MS
-        for logger in (self._faults, *(loaded.logger for loaded in list(self._loaded.values()))):
-            logger.log_counts()
-        resident = resident_bytes()
-        if abs(resident - self._memory_sent) > MEMORY_STEP_BYTES:
-            self._memory_sent = resident
-            self._channel.send(Memory(resident))
+    def _report(self) -> None:
+        if self._memory.is_due():
+            loggers = [loaded.logger for loaded in list(self._loaded.values())]
+            for logger in (self._faults, *loggers):
+                logger.log_counts()
+            for said in self._memory.news():
+                self._channel.send(said)
 
     # The device thread.
 
@@ -226,7 +236,8 @@ class DeviceProcess:
     def _load(self, message: Load) -> None:
         model, version = message.model, message.version
         try:
-            loaded, ready = load_version(message, self._open_files, self._clock, self._logger)
+            pace = PaceBeside(self._turns, message.slice_ms)
+            loaded, ready = load_version(message, self._open_files, pace, self._clock, self._logger)
         except BaseException as error:  # a model may raise anything; it is refused for it
             keep_room()
             logger = self._logger.bind(model=model, version=version)
@@ -235,6 +246,7 @@ class DeviceProcess:
             self._channel.send(Refused(message.lane, refusal(message, error)))
             return
         keep_room()
+        self._memory.note_load(message.device)
         self._loaded[message.lane] = loaded
         if ready.curve and max(ms for _, _, ms in ready.curve) < QUICK_MS:
             self._quick_lanes.add(message.lane)
@@ -250,6 +262,7 @@ class DeviceProcess:
         self._quick_lanes.discard(message.lane)
         if self._loaded.pop(message.lane, None) is not None:
             collect_garbage()
+            self._memory.note_unload()
 
     def _run(self, message: Run) -> None:
         loaded = self._loaded.get(message.lane)
@@ -280,14 +293,14 @@ class DeviceProcess:
         results = run_batch(loaded, batch_of(batch, rows))
         keep_room()
         predict_ms = self._clock.monotonic_ms() - started_ms
-        touched, errors = _give_back(rows, results)
+        touched, errors = give_back(rows, results)
         answerable = [
             request
             for request in touched.values()
             if not (request.missing or request.number in errors)
         ]
         inline = _is_cheap(loaded, answerable)
-        _keep([row for row in rows if row.request.missing or not inline], loaded, errors)
+        keep_outputs([row for row in rows if row.request.missing or not inline], loaded, errors)
         complete, failures = self._end_requests(loaded, touched, errors)
         failures = prepared.failures + failures
         answers: list[Answer] = []
@@ -302,7 +315,7 @@ class DeviceProcess:
         self,
         loaded: LoadedModel,
         touched: Mapping[int, PreparedRequest],
-        errors: Mapping[int, _RowErrors],
+        errors: Mapping[int, RowErrors],
     ) -> tuple[list[PreparedRequest], list[Failure]]:
         """Which requests of a batch are complete, and which have failed; both leave the book."""
         failures = [
@@ -404,30 +417,6 @@ class DeviceProcess:
 
     def _answer_beside(self, loaded: LoadedModel, requests: Sequence[PreparedRequest]) -> None:
         self._send_as_done(Answers, map(partial(self._answer, loaded), requests))
-
-
-def _give_back(
-    rows: Sequence[TakenRow], results: Sequence[Any]
-) -> tuple[dict[int, PreparedRequest], dict[int, _RowErrors]]:
-    """Give each row's result to its request; returns the requests, and errors by their numbers."""
-    touched: dict[int, PreparedRequest] = {}
-    errors: dict[int, _RowErrors] = {}
-    for (request, place), result in zip(rows, results, strict=True):
-        touched[request.number] = request
-        if is_failure(result):
-            errors.setdefault(request.number, []).append((place, result))
-        request.outputs[place] = result
-        request.missing -= 1
-    return touched, errors
-
-
-def _keep(rows: Sequence[TakenRow], loaded: LoadedModel, errors: dict[int, _RowErrors]) -> None:
-    """Keep outputs that wait for other rows or for a thread beside: the model may reuse them."""
-    for request, place in rows:
-        before = request.outputs[place]
-        output = request.outputs[place] = keep_output(loaded, before)
-        if is_failure(output) and output is not before:
-            errors.setdefault(request.number, []).append((place, output))
 
 
 def _is_cheap(loaded: LoadedModel, requests: Sequence[PreparedRequest]) -> bool:

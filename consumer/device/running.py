@@ -19,9 +19,11 @@ from .faults import (
     raise_if_model_left,
     request_error,
 )
-from .loaded_models import NOT_AT_HAND, LoadedModel, TakenRow
+from .loaded_models import NOT_AT_HAND, LoadedModel, PreparedRequest, TakenRow
 from .preparing import value_again
 from .snapshot import snapshot
+
+RowErrors = list[tuple[int, RequestError]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +160,32 @@ def keep_output(loaded: LoadedModel, output: Any) -> Any:
         return snapshot(output, loaded.model)
     except BaseException as error:  # noqa: BLE001  classes of a model's may raise anything
         return model_error(error, "predict", loaded.logger)
+
+
+def give_back(
+    rows: Sequence[TakenRow], results: Sequence[Any]
+) -> tuple[dict[int, PreparedRequest], dict[int, RowErrors]]:
+    """Give each row's result to its request; returns the requests, and errors by their numbers."""
+    touched: dict[int, PreparedRequest] = {}
+    errors: dict[int, RowErrors] = {}
+    for (request, place), result in zip(rows, results, strict=True):
+        touched[request.number] = request
+        if is_failure(result):
+            errors.setdefault(request.number, []).append((place, result))
+        request.outputs[place] = result
+        request.missing -= 1
+    return touched, errors
+
+
+def keep_outputs(
+    rows: Sequence[TakenRow], loaded: LoadedModel, errors: dict[int, RowErrors]
+) -> None:
+    """Keep outputs that wait for other rows or for a thread beside: the model may reuse them."""
+    for request, place in rows:
+        before = request.outputs[place]
+        output = request.outputs[place] = keep_output(loaded, before)
+        if is_failure(output) and output is not before:
+            errors.setdefault(request.number, []).append((place, output))
 
 
 def outputs_of(loaded: LoadedModel, batch: ModelBatch) -> list[Any]:

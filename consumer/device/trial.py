@@ -21,6 +21,7 @@ from ...wire.texts import kind_name, safe_text
 from ..link.protocol import Item
 from .answering import encode_answer
 from .faults import ModelLeftError, failure_of, is_failure, merge_row_errors, request_error
+from .load_pace import LoadPace
 from .loaded_models import LoadedModel, PreparedRequest, take_all
 from .loading import load_version, refusal
 from .opening import store_opener
@@ -83,7 +84,7 @@ def run_job(job: TrialJob, clock: Clock, logger: Any) -> Trial:
     trial = Trial()
     load = job.load
     try:
-        loaded, ready = load_version(load, store_opener(job.options), clock, logger)
+        loaded, ready = load_version(load, store_opener(job.options), LoadPace(), clock, logger)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a model may raise anything; the trial says so in words

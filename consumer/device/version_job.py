@@ -49,7 +49,9 @@ class VersionJob:
     def load(self) -> Load:
         """The message that would load the version."""
         record = self.record.encode()
-        return Load(1, self.model, self.version, self.store, self.device, self.threads, record)
+        return Load(
+            1, self.model, self.version, self.store, self.device, self.threads, record, "", 0, 0
+        )
 
     @property
     def options(self) -> OpeningOptions:

@@ -56,8 +56,8 @@ def _row_counts(limits: Limits, length: int) -> list[int]:
 def warm_up(loaded: LoadedModel, clock: Clock) -> list[CurvePoint]:
     """Run example rows through all three stages; returns `(rows, length, milliseconds)`, sorted.
 
-    Takes about `WARM_UP_MS`: a batch that may take longer than is left is passed over. Empty where
-    the model makes no examples.
+    Takes about `WARM_UP_MS`: a batch that may take longer than is left, or than others in this
+    process are to wait, is passed over. Empty where the model makes no examples.
 
     Raises:
         RequestError: the model fails on its own examples.
@@ -65,7 +65,7 @@ def warm_up(loaded: LoadedModel, clock: Clock) -> list[CurvePoint]:
     curve: dict[tuple[int, int], float] = {}
     ends_ms = clock.monotonic_ms() + WARM_UP_MS
     for rows, length in plan_points(loaded.record.limits):
-        left_ms = ends_ms - clock.monotonic_ms()
+        left_ms = min(ends_ms - clock.monotonic_ms(), loaded.pace.slice_ms)
         if curve and at_most_ms(curve, rows, length) > left_ms:
             continue
         example = loaded.model.example(length)
@@ -155,7 +155,9 @@ def batch_ms(
     batch = batch_of(_WARM_UP_BATCH, take_all([times(loaded, request, rows)]))
     started_ms = now_ms()
     outputs_of(loaded, batch)
-    return now_ms() - started_ms
+    ran_ms = now_ms() - started_ms
+    loaded.pace.pause()
+    return ran_ms
 
 
 def _check_answer(loaded: LoadedModel, request: PreparedRequest, rows: int) -> None:

@@ -14,7 +14,7 @@ import msgpack
 
 from ...wire.errors import ProtocolError
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 FRAME_BYTES_MAX = 512 * 1024 * 1024
 # Exit status of a device process that ended because a model's code asked for it.
 EXIT_MODEL_LEFT = 71
@@ -85,7 +85,11 @@ class Load(NamedTuple):
     """Load a version from the store as lane number `lane`, check its files, warm it up.
 
     `record` is the deploy record of the version (JSON of `VersionRecord`) with the operator's
-    overrides in force.
+    overrides in force. `beside` names what the worker serves meanwhile, and must not be ended by a
+    lack of memory; it is empty for a first load. `memory_bytes` is what the version was seen to
+    need, 0 where that is not known. Where the process itself serves others, batches of these come
+    between the parts of the load, and no batch of its warm-up is to take longer than `slice_ms`;
+    else that is 0.
     """
 
     lane: int
@@ -95,6 +99,9 @@ class Load(NamedTuple):
     device: str
     threads: int
     record: bytes
+    beside: str
+    memory_bytes: int
+    slice_ms: int
 
 
 class Adjust(NamedTuple):
@@ -173,7 +180,8 @@ class Ready(NamedTuple):
     """A lane is loaded and warm. `curve` holds measured `(rows, length, milliseconds)`.
 
     `engines` has the one in use, and is empty for a model that has nothing to choose from;
-    `lineage` is the digest that receipts carry, which names the engine too.
+    `lineage` is the digest that receipts carry, which names the engine too. `memory_bytes` is by
+    how much the load has grown the process, on CUDA what it holds of the device.
     """
 
     lane: int
@@ -182,6 +190,12 @@ class Ready(NamedTuple):
     memory_bytes: int
     load_ms: float
     engines: list[EngineInUse]
+
+
+class Begun(NamedTuple):
+    """A batch runs although a load that was sent before it has not ended."""
+
+    batch: int
 
 
 class Refused(NamedTuple):
@@ -222,19 +236,23 @@ class Answers(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Resident memory of the device process; said about once a second while it works."""
+    """Memory of the device process; said about once a second while it works.
+
+    `free_bytes` is what the CUDA device has left; 0 on a CPU.
+    """
 
     resident_bytes: int
+    free_bytes: int
 
 
 Message = (
     Load | Adjust | Unload | Prepare | Fetch | Run | PrepareRun | Drop | Stop
-    | Hello | Ready | Refused | PreparedRows | Done | Answers | Memory
+    | Hello | Ready | Begun | Refused | PreparedRows | Done | Answers | Memory
 )  # fmt: skip
 
 _CLASSES: tuple[type[Any], ...] = (
     Load, Adjust, Unload, Prepare, Fetch, Run, PrepareRun, Drop, Stop,
-    Hello, Ready, Refused, PreparedRows, Done, Answers, Memory,
+    Hello, Ready, Begun, Refused, PreparedRows, Done, Answers, Memory,
 )  # fmt: skip
 OPS: dict[str, type[Any]] = {cls.__name__: cls for cls in _CLASSES}
 

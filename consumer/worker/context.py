@@ -31,12 +31,14 @@ class Devices:
         versions_apart: whether each version has one for itself.
         environ: what they get of our environment.
         reap: forgets what they have left behind and has ended; the worker's main thread calls it.
+        free_bytes: what the machine has left for them; 0 where it is not known.
     """
 
     open_link: OpenLink
     versions_apart: bool = False
     environ: Mapping[str, str] = field(default_factory=dict)
     reap: Callable[[], None] = _nothing
+    free_bytes: Callable[[], int] = int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,9 @@
 """One device process, the core that decides what it gets, and the thread that talks to it.
 
-A worker has one unit per environment. The unit's *device* thread starts the process, receives from
-it, sends the next batch and then settles. The worker's one lock guards all units: every thread with
-news calls the core under it, since a hand-over through a queue costs a tenth of a millisecond.
+Which versions a unit has is for `unit_key.py` to say. The unit's *device* thread starts the
+process, receives from it, sends the next batch and then settles. The worker's one lock guards all
+units: every thread with news calls the core under it, since a hand-over through a queue costs a
+tenth of a millisecond.
 """
 
 import threading
@@ -18,11 +19,11 @@ from ..batching.loss_history import Loss
 from ..batching.state import Lane, TakenEntry
 from ..link.frames import ChannelClosedError
 from ..link.link import Link
-from ..link.protocol import Adjust, Load, Message, Stop, Unload
+from ..link.protocol import Adjust, Load, Memory, Message, Stop, Unload
 from .finisher import Finisher, NoteInside
-from .lane_news import LaneNews
+from .lane_news import LaneNews, in_words
 from .shared_state import SharedState
-from .unit_key import UnitKey
+from .unit_key import OVERFLOW, UnitKey
 
 _BACK_OFF = BackOff(first_s=0.1, longest_s=10.0)
 _IDLE_S = 1.0
@@ -32,6 +33,10 @@ _CLOSING_S = 0.1
 JOIN_S = 15.0
 # Device processes in a row that ended before their first word.
 _FAILED_STARTS_MAX = 3
+# Without a request for so long, a process is likely to have none for a while; a load waits for that
+# up to some time.
+_QUIET_MS = 250.0
+_PUT_OFF_MS = 10_000.0
 
 
 class DeviceUnit:
@@ -55,6 +60,7 @@ class DeviceUnit:
         self._lock = worker.lock
         self._changed = worker.changed
         self._overrun: Lane | None = None  # for which the process was killed; guarded by the lock
+        self._wanted_ms: float | None = None  # since when a load is put off; guarded by the lock
         self._failed_starts = 0  # device processes in a row; of the device thread
         self._retiring = threading.Event()  # nobody needs this unit any more
         self._finisher = Finisher(worker, worker.connect("settle"), note_inside)
@@ -69,6 +75,11 @@ class DeviceUnit:
         self._thread.start()
 
     # Lanes; called by the keeper.
+
+    @property
+    def has_served(self) -> bool:
+        """Whether one of its lanes was ready once, even if its process is lost right now."""
+        return any(lane.was_ready for lane in self.core.lanes.values())
 
     def open_lane(self, model: str, record: VersionRecord) -> Lane:
         """A new lane, which the device process loads in its turn."""
@@ -87,8 +98,9 @@ class DeviceUnit:
         core, link = self.core, self.link
         lanes = core.unloaded_lanes()
         can_load = core.device_up and core.is_greeted and not core.queue.has_load
-        if link is None or not can_load or not lanes:
+        if link is None or not can_load or not lanes or not self._may_load():
             return
+        self._wanted_ms = None
         is_proven = self._context.losses.is_proven
         lane = min(lanes, key=lambda lane: (not is_proven(lane.name), lane.number))
         if self.send([self._load_message(lane)]):
@@ -107,6 +119,23 @@ class DeviceUnit:
             self.send([Unload(lane.number)])
         return bool(left)
 
+    def _may_load(self) -> bool:
+        """Whether a load keeps nobody waiting who shares the process, or was put off for long.
+
+        Only where versions share it because there can be no more of them.
+        """
+        core, now_ms = self.core, self._worker.now_ms()
+        if self.key.version != OVERFLOW or not self._serves:
+            return True
+        if self._wanted_ms is None:
+            self._wanted_ms = now_ms
+        is_quiet = not core.requests.held and now_ms - core.progress_ms >= _QUIET_MS
+        return is_quiet or now_ms - self._wanted_ms >= _PUT_OFF_MS
+
+    @property
+    def _serves(self) -> bool:
+        return any(lane.ready for lane in self.core.lanes.values())
+
     def _load_message(self, lane: Lane) -> Message:
         settings = self._context.settings
         return Load(
@@ -117,6 +146,9 @@ class DeviceUnit:
             settings.device,
             settings.threads,
             lane.record.to_wire(),
+            in_words(self._worker.serving()),
+            self._context.losses.memory_of(lane.name),
+            settings.warm_slice_ms if self._serves else 0,
         )
 
     # The device thread.
@@ -245,7 +277,10 @@ class DeviceUnit:
             news = LaneNews(self.core.lanes, messages)
             for lane, _ in news.ready:
                 self._failed_starts = 0
-                self._context.losses.note_ready(lane.name)
+                self._context.losses.note_ready(lane.name, lane.memory_bytes)
+            for message in messages:
+                if isinstance(message, Memory):
+                    self._worker.free_device_bytes = message.free_bytes
             self._changed.notify_all()
         news.report(self._context.events)
         self._settle()

@@ -15,6 +15,7 @@ from ...wire.deployment import Deployment, Stamp
 from ...wire.errors import ServerError
 from ...wire.keys import ModelKeys
 from .cancelled import CancelWatch
+from .free_memory import FreeMemory
 from .intake_threads import IntakeThreads
 from .lanes import Lanes, lane_state
 from .records import DeployRecords
@@ -50,6 +51,7 @@ class WorkerKeeper:
         self._steps = Steps(self._context.outage)
         self._records = DeployRecords(settings, self._context.events, self._steps)
         self._lanes = Lanes(worker)
+        self._free_memory = FreeMemory(worker)
         self._intakes = IntakeThreads(worker)
         self._recovery = Recovery(worker, self._executor)
         self._cancel_watch = CancelWatch(worker, self._executor, settings.namespace, self._steps)
@@ -168,6 +170,7 @@ class WorkerKeeper:
                 "device": self._context.settings.device,
                 "host": socket.gethostname(),
                 "pid": str(getpid()),
+                **self._free_memory.fact(),
                 "room": str(sum(2 * one.limits.max_batch_size for one in lanes if one.is_able)),
             },
         ).to_fields()

@@ -19,6 +19,15 @@ def engine_in_words(engine: EngineInUse | None) -> dict[str, str]:
     }
 
 
+_NAMES_MAX = 3
+
+
+def in_words(names: Sequence[str]) -> str:
+    """A few of these names, and how many more there are; empty where there are none."""
+    more = len(names) - _NAMES_MAX
+    return ", ".join(names[:_NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
 _NO_CHOICE = EngineInUse("", "", 1.0, 0.0, 1.0)
 
 

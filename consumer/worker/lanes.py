@@ -126,7 +126,8 @@ def lane_state(lane: Lane) -> dict[str, str]:
         return {"state": LOADING}
     origin = "limit" if lane.record.limits.max_batch_size else "measured"
     rows = {"rows": str(lane.limits.max_batch_size), "rows_from": origin}
-    return {"state": READY, **rows, **engine_in_words(lane.engine)}
+    memory = {"memory_bytes": str(lane.memory_bytes)}
+    return {"state": READY, **rows, **memory, **engine_in_words(lane.engine)}
 
 
 def _device_misfit(record: VersionRecord, device: str) -> str:

@@ -24,12 +24,17 @@ class SharedState:
         self.server_offset_ms = 0.0  # server time minus monotonic time
         # How many answers were lost that may have handed entries to us; guarded by lock.
         self.lost_answers = 0
+        self.free_device_bytes = 0  # of a CUDA device, as a device process said last
         # Versions with entries that are pending for us and not held; guarded by lock.
         self.orphaned: set[tuple[str, str]] = set()
 
     def connect(self, purpose: str, timeout_s: float = COMMAND_TIMEOUT_S) -> Executor:
         """A connection of this worker's for one thread."""
         return self.context.broker.connect(f"{self.name}-{purpose}", timeout_s)
+
+    def serving(self) -> list[str]:
+        """Names of the versions that serve right now; the lock is held."""
+        return []
 
     def now_ms(self) -> float:
         """Monotonic time."""

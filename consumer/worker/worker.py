@@ -98,7 +98,7 @@ class Worker(SharedState):
         name, environment = f"{model}/{record.version}", record.environment
         with self.lock:
             needs_own = self.context.losses.needs_own_process(name, environment, self.now_ms())
-            serving = [unit.key for unit in self.units if unit.core.has_served]
+            serving = [unit.key for unit in self.units if unit.has_served]
         if self.context.devices.versions_apart:
             key = UnitKey(environment=environment, version=name)
         elif needs_own:
@@ -136,6 +136,11 @@ class Worker(SharedState):
             self.units = [*self.units, unit]
         unit.start()
         return unit
+
+    def serving(self) -> list[str]:
+        """See `SharedState`."""
+        lanes = (lane for unit in self.units for lane in unit.core.lanes.values())
+        return [lane.name for lane in lanes if lane.ready]
 
     def unit_of(self, lane: Lane) -> DeviceUnit | None:
         """The unit that has a lane; None for one that was refused without a look at it."""

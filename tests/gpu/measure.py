@@ -15,6 +15,7 @@ import torch
 from encoders import open_store, publish_encoders
 
 from batchfleet.consumer.device.inputs import RequestInputs
+from batchfleet.consumer.device.load_pace import LoadPace
 from batchfleet.consumer.device.loaded_models import PreparedRequest, take_all
 from batchfleet.consumer.device.loading import load_version
 from batchfleet.consumer.device.opened import OpeningOptions
@@ -86,10 +87,19 @@ def texts_by_chance(count, seed=7):
 
 def load(store, manifest, device):
     message = Load(
-        1, manifest.model, manifest.version, store.root, device, 4, manifest.record().to_wire()
+        1,
+        manifest.model,
+        manifest.version,
+        store.root,
+        device,
+        4,
+        manifest.record().to_wire(),
+        "",
+        0,
+        0,
     )
     lane, ready = load_version(
-        message, store_opener(OpeningOptions()), _CLOCK, structlog.get_logger()
+        message, store_opener(OpeningOptions()), LoadPace(), _CLOCK, structlog.get_logger()
     )
     return Encoder(lane=lane, lineage=ready.lineage)
 

@@ -193,6 +193,21 @@ class Endless(Model):
         threading.Event().wait()
 
 
+class Gradual(Plain):
+    """Holds 32 MB, and waits in its first batch for the pipe `gate` in its folder."""
+
+    def load(self, context):
+        self.weights = np.ones(32 << 20, np.uint8)
+        self.gate = context.folder / "gate"
+        self.has_waited = False
+
+    def predict(self, rows, context):
+        if not self.has_waited:
+            self.has_waited = True
+            wait_for(self.gate)
+        return rows
+
+
 class Growing(Model):
     """Keeps 32 MB a batch."""
 
@@ -219,13 +234,13 @@ class ColdFeet(Plain):
 MODELS = {
     kind.__name__.lower(): kind
     for kind in (
-        ColdFeet, Endless, Faulty, Growing, Picky, Plain, Polished, Polishing, Reusing, Smearing,
-        Stacked, Unloadable, Waiting,
+        ColdFeet, Endless, Faulty, Gradual, Growing, Picky, Plain, Polished, Polishing, Reusing,
+        Smearing, Stacked, Unloadable, Waiting,
     )
 }  # fmt: skip
 
 
-def open_test_model(load):
+def open_test_model(load, _):
     return VersionFiles(
         model_class=MODELS[load.model], folder=Path(load.store), parameters={}, lineage=LINEAGE
     )

@@ -68,18 +68,24 @@ class Device:
                 rest += self.channel.receive(TIMEOUT_S)
         return rest
 
-    def load(self, model, *, store="/", version="1", device="cpu", **record):
+    def load(self, model, **options):
         """Load a version as the next lane; returns `Ready` or `Refused`."""
-        self.lane += 1
-        raw = VersionRecord(version=version, **record).to_wire()
-        self.send(Load(self.lane, model, version, store, device, 1, raw))
+        self.begin_load(model, **options)
         return self.expect(Ready, Refused)
+
+    def begin_load(self, model, *, store="/", device="cpu", beside=("", 0, 0), **record):
+        """The same without waiting for the answer; `beside` are the last fields of `Load`."""
+        self.lane += 1
+        raw = VersionRecord(version="1", **record).to_wire()
+        self.send(Load(self.lane, model, "1", store, device, 1, raw, *beside))
 
     def load_published(self, store, manifest):
         """Load a version of a store as the next lane; returns `Ready` or `Refused`."""
         self.lane += 1
         record = manifest.record().to_wire()
-        self.send(Load(self.lane, manifest.model, manifest.version, store, "cpu", 1, record))
+        self.send(
+            Load(self.lane, manifest.model, manifest.version, store, "cpu", 1, record, "", 0, 0)
+        )
         return self.expect(Ready, Refused)
 
     def item(self, inputs, **fields):

@@ -422,7 +422,7 @@ MODELS = {
 }
 
 
-def open_hostile(load):
+def open_hostile(load, _):
     return VersionFiles(
         model_class=MODELS[load.model], folder=Path(load.store), parameters={}, lineage="0" * 16
     )

@@ -126,7 +126,7 @@ class Parent(Model):
 if __name__ == "__main__":
     main(
         lambda _: (
-            lambda load: VersionFiles(
+            lambda load, _: VersionFiles(
                 model_class=Parent, folder=Path(load.store), parameters={}, lineage=LINEAGE
             )
         )

@@ -2,6 +2,7 @@
 
 from collections import deque
 
+from batchfleet.consumer.batching.state import Placement, TakenEntry
 from batchfleet.consumer.link.frames import ChannelClosedError
 from batchfleet.consumer.link.protocol import Hello, Load, Ready
 from batchfleet.consumer.worker.worker import Worker
@@ -9,11 +10,17 @@ from batchfleet.service.settings import Settings
 from batchfleet.testing.twin.executors import MemoryBroker
 from batchfleet.testing.twin.server import MemoryServer
 from batchfleet.wire.deployment import Limits, VersionRecord
+from batchfleet.wire.work import WorkEntry
 
 from .loops import Watch
 from .worker_context import worker_context
 
 HELLO = Hello(1, 7, "3")
+
+
+def entry(number):
+    work = WorkEntry("q", b"%d-0" % number, f"r{number}", "t", b"x", 10**12)
+    return TakenEntry(Placement(1, 0), work)
 
 
 class StandIn:

@@ -62,7 +62,7 @@ def serve():
 
     kinds = {"gives": Gives, "prepares": Prepares, "small_prepared": Prepares, "stacks": Stacks}
 
-    def open_files(load):
+    def open_files(load, _):
         kind = kinds.get(load.model, Takes)
         return VersionFiles(model_class=kind, folder=Path("/"), parameters={}, lineage="0" * 16)
 

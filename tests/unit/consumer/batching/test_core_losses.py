@@ -3,7 +3,7 @@
 from support.core_bench import POISON, Bench, answered, entry, prepared_item
 
 from batchfleet.consumer.batching.core import Core
-from batchfleet.consumer.link.protocol import Done, Prepare, PreparedRows, Refused
+from batchfleet.consumer.link.protocol import Begun, Done, Prepare, PreparedRows, Refused
 from batchfleet.wire.deployment import Limits, VersionRecord
 
 
@@ -51,6 +51,24 @@ def test_whose_code_runs_is_known():
     assert bench.core.queue.loading is other
     bench.core.receive(Refused(other.number, "it is of no use"), 7.0)
     assert bench.core.lanes_at_work() == []
+
+
+def test_a_batch_that_runs_between_the_parts_of_a_load_is_timed_and_at_work():
+    bench = Bench(predict_ms=1000, preprocess_ms=10)
+    other = bench.core.open_lane("n", VersionRecord(version="1", limits=Limits(load_ms=5000)))
+    bench.core.queue.add(other, 0.0)
+    bench.take(entry("a"))
+    bench.plan(0.0)
+    assert bench.core.overrun(4900.0) is None
+    bench.core.receive(Begun(1), 4900.0)
+    assert bench.core.lanes_at_work() == [bench.lane]
+    assert bench.core.queue.loading is None
+    assert bench.core.overrun(5900.0) is None
+    assert bench.core.overrun(5920.0) == ("predict", bench.lane)
+    bench.core.receive(Done(1, [], 1.0, [], [], answered(1)), 5920.0)
+    assert bench.core.queue.loading is other
+    assert bench.core.overrun(10_900.0) is None
+    assert bench.core.overrun(10_930.0) == ("load", other)
 
 
 def test_what_waits_behind_a_load_is_not_at_work_and_what_is_prepared_beside_it_is():

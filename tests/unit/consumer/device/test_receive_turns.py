@@ -1,17 +1,23 @@
 """Which thread receives, with real threads and a mailbox in place of the socket."""
 
+import os
+import sys
 import threading
 from queue import Empty, SimpleQueue
 
 import pytest
 
+from batchfleet.consumer.device.load_pace import PaceBeside
 from batchfleet.consumer.device.receive_turns import ReceiveTurns
 
 PATIENCE_S = 20.0
 
 
 class Mailbox:
-    """Messages are `(job, is_long)`, or None to make `receive` return; notes who received."""
+    """Messages are `(job, is_long, is_batch)`, or None to make `receive` return.
+
+    Notes who received.
+    """
 
     def __init__(self):
         self.messages = SimpleQueue()
@@ -29,13 +35,13 @@ class Mailbox:
         else:
             if message is not None:
                 self.receivers.put(threading.current_thread().name)
-                job, is_long = message
-                self.turns.submit(job, is_long=is_long)
+                job, is_long, is_batch = message
+                self.turns.submit(job, is_long=is_long, is_batch=is_batch)
         finally:
             self.inside.release()
 
-    def send(self, job, *, is_long=False):
-        self.messages.put((job, is_long))
+    def send(self, job, *, is_long=False, is_batch=False):
+        self.messages.put((job, is_long, is_batch))
 
     def receiver(self):
         return self.receivers.get(timeout=PATIENCE_S)
@@ -89,3 +95,57 @@ def test_nothing_is_lost_however_the_turns_fall(mailbox):
     for at in range(3000):
         mailbox.send(lambda at=at: done.put(at), is_long=at % 3 == 0)
     assert [done.get(timeout=PATIENCE_S) for _ in range(3000)] == list(range(3000))
+
+
+def test_batches_are_done_within_a_job_that_waits_and_nothing_else_is(mailbox):
+    done, order = threading.Event(), SimpleQueue()
+
+    def load():
+        order.put("load")
+        mailbox.turns.do_batches_until(done.is_set)
+        order.put("loaded")
+
+    def finish():
+        order.put("batch within" if mailbox.turns.is_between else "batch")
+        done.set()
+        mailbox.turns.nudge()
+
+    mailbox.send(load, is_long=True)
+    assert order.get(timeout=PATIENCE_S) == "load"
+    mailbox.send(lambda: order.put("first"), is_batch=True)
+    mailbox.send(finish, is_batch=True)
+    mailbox.send(lambda: order.put("unloaded"))
+    mailbox.send(lambda: order.put("last"), is_batch=True)
+    found = [order.get(timeout=PATIENCE_S) for _ in range(5)]
+    assert found == ["first", "batch within", "loaded", "unloaded", "last"]
+
+
+def test_work_aside_has_low_priority_and_lets_batches_run(mailbox):
+    inside, ran, found = threading.Event(), threading.Event(), SimpleQueue()
+    pace = PaceBeside(mailbox.turns, 100)
+
+    def aside():
+        inside.set()
+        assert ran.wait(PATIENCE_S)
+        return priority()
+
+    mailbox.send(lambda: found.put((pace.aside(aside), priority())), is_long=True)
+    assert inside.wait(PATIENCE_S)
+    mailbox.send(ran.set, is_batch=True)
+    assert found.get(timeout=PATIENCE_S) == (10 if sys.platform == "linux" else 0, priority())
+
+
+def test_what_fails_aside_fails_where_it_was_asked_for(mailbox):
+    found = SimpleQueue()
+
+    def load():
+        with pytest.raises(KeyError):
+            PaceBeside(mailbox.turns, 0).aside(lambda: {}["missing"])
+        found.put("failed")
+
+    mailbox.send(load)
+    assert found.get(timeout=PATIENCE_S) == "failed"
+
+
+def priority():
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from support.worker_bench import HELLO, Bench
+from support.worker_bench import HELLO, Bench, entry
 
-from batchfleet.consumer.link.protocol import Refused, Unload
+from batchfleet.consumer.link.protocol import Load, Memory, Ready, Refused, Unload
 from batchfleet.consumer.worker.unit_key import CULPRITS, OVERFLOW, UnitKey
 
 
@@ -230,3 +230,51 @@ def test_a_lane_that_is_dropped_is_unloaded(bench):
     bench.worker.adjust_lane(lane, replace(lane.record, lineage="b" * 16))
     bench.worker.drop_lane(lane)
     assert link.sent[-1] == Unload(lane.number)
+
+
+def full_bench():
+    """Where the next version that comes shares a process with `bench.latest`."""
+    bench = Bench(device_processes=1)
+    for name in ("first", "own", "latest"):
+        lane = bench.open(name)
+        bench.come_up(bench.unit_of(lane))
+        bench.make_ready(bench.unit_of(lane), lane)
+    return bench, lane
+
+
+def test_a_load_waits_for_a_quiet_moment_of_those_with_whom_it_shares_a_process():
+    bench, latest = full_bench()
+    unit = bench.unit_of(latest)
+    unit.core.fresh_until_ms = 1e9
+    unit.take(latest, [entry(1)])
+    bench.open("next")
+    for _ in range(3):
+        bench.watch.clock.advance(3000)
+        bench.step(unit, HELLO)
+        assert len(unit.link.loads) == 1
+    bench.watch.clock.advance(3000)  # put off for long enough
+    bench.step(unit, HELLO)
+    assert len(unit.link.loads) == 2
+
+
+def test_a_load_beside_others_is_told_of_them_and_how_long_its_batches_may_take():
+    bench, latest = full_bench()
+    unit = bench.unit_of(latest)
+    bench.open("next")
+    bench.watch.clock.advance(500)
+    bench.step(unit, Memory(1, 0))
+    first, load = [message for message in unit.link.sent if isinstance(message, Load)]
+    assert (first.beside, first.slice_ms) == ("first/1, own/1", 0)
+    assert (load.beside, load.slice_ms) == ("first/1, own/1, latest/1", 100)
+
+
+def test_a_load_is_told_what_the_version_needed_last_time(bench):
+    lane = bench.open("one")
+    unit = bench.unit_of(lane)
+    link = bench.come_up(unit)
+    bench.step(unit, Ready(lane.number, [], "a" * 16, 5_000_000, 1.0, []))
+    bench.worker.drop_lane(lane)
+    bench.open("one")
+    bench.step(unit, Memory(1, 7_000_000))
+    assert [m.memory_bytes for m in link.sent if isinstance(m, Load)] == [0, 5_000_000]
+    assert bench.worker.free_device_bytes == 7_000_000

@@ -1,23 +1,16 @@
 """Which versions a worker has lanes of, and what becomes of a lane that it is to have no more."""
 
 import pytest
-from support.worker_bench import Bench
+from support.worker_bench import Bench, entry
 
-from batchfleet.consumer.batching.state import Placement, TakenEntry
 from batchfleet.consumer.worker.lanes import Lanes, lane_state
 from batchfleet.wire.canary import WorkerChoice
 from batchfleet.wire.deployment import Deployment, VersionRecord
-from batchfleet.wire.work import WorkEntry
 
 
 def deployment(*versions, **fields):
     records = {name: VersionRecord(version=name) for name in versions}
     return {"m": Deployment(model="m", stable=versions[0], versions=records, **fields)}
-
-
-def entry(number):
-    work = WorkEntry("q", b"%d-0" % number, f"r{number}", "t", b"x", 10**12)
-    return TakenEntry(Placement(1, 0), work)
 
 
 class LanesBench(Bench):
