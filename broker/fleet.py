@@ -114,6 +114,11 @@ def withdraw(
     return call("withdraw", [keys.deploy, *streams], args, int)
 
 
+def drop_entries(stream: str) -> Command[int]:
+    """Remove all entries of a work stream; returns how many. Who has taken one finishes it."""
+    return plain(int, "XTRIM", stream, "MAXLEN", 0)
+
+
 # The record is another than the one that was read.
 CHANGED = -1
 

@@ -244,8 +244,16 @@ def withdraw(operator: Operator, model: str, version: str, *, keep: bool = False
     streams = fleet.queue_streams(keys, record)  # draining buckets as well
     left = operator.executor.run(fleet.withdraw(keys, version, streams, keep=keep))
     if left < 0:
-        raise RequestError.of(ErrorKind.BAD_REQUEST, f"{model}/{version} takes requests")
+        raise takes_requests(model, version)
     return left
+
+
+def takes_requests(model: str, version: str) -> RequestError:
+    """The error that says that a version cannot be withdrawn."""
+    return RequestError.of(
+        ErrorKind.BAD_REQUEST,
+        f"{model}/{shown(version)} takes requests that name no version; deploy another one first",
+    )
 
 
 def overrides_in(deploy_hash: Mapping[str, bytes]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from ..wire.deployment import Deployment
 
 # A copy may need more while it is loaded than it holds then.
 _MARGIN = 1.1
+_DIGITS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,20 +54,22 @@ def next_move(seen: Deployment, version: str, said: Mapping[str, WorkerAnnouncem
 
 
 def fits_beside(stable: str, said: Mapping[str, WorkerAnnouncement]) -> bool:
-    """Whether each worker has room for a second copy like the stable one, as far as it says."""
-    return all(
-        free is None or needed is None or free >= needed * _MARGIN
-        for free, needed in ((_free(one), _needed(one, stable)) for one in said.values())
-    )
+    """Whether each machine has room for a second copy a worker like the stable one.
 
-
-def _free(said: WorkerAnnouncement) -> int | None:
-    return _count(said.facts.get("free_bytes", ""))
-
-
-def _needed(said: WorkerAnnouncement, version: str) -> int | None:
-    return _count(said.versions.get(version, {}).get("memory_bytes", ""))
+    That is, as far as the workers say what they have: what is not known may fit.
+    """
+    needed: dict[tuple[str, str], int] = {}
+    free: dict[tuple[str, str], int] = {}
+    for one in said.values():
+        device = one.facts.get("device", "")
+        place = (one.facts.get("host", ""), device if device.startswith("cuda") else "")
+        copy_bytes = _count(one.versions.get(stable, {}).get("memory_bytes", ""))
+        needed[place] = needed.get(place, 0) + (copy_bytes or 0)
+        free_bytes = _count(one.facts.get("free_bytes", ""))
+        if free_bytes is not None:
+            free[place] = min(free_bytes, free.get(place, free_bytes))
+    return all(free[place] >= needed[place] * _MARGIN for place in free)
 
 
 def _count(text: str) -> int | None:
-    return int(text) if text.isdecimal() and len(text) < 20 else None
+    return int(text) if text.isdecimal() and len(text) < _DIGITS_MAX else None

@@ -37,10 +37,15 @@ def settle(
                 f"{manifest.precision}; only one with {AUTO} leaves the choice"
             )
         return record
-    before = None if deployed is None else deployed.versions.get(manifest.version)
+    before = None if deployed is None else _record_of(deployed, manifest.version)
     if not wanted and before is not None and before.lineage == record.lineage:
         return replace(record, precision=before.precision)
     return replace(record, precision=wanted or _judged(judge))
+
+
+def _record_of(deployed: Deployment, version: str) -> VersionRecord | None:
+    kept = deployed.kept.get(version)
+    return deployed.versions.get(version) or (None if kept is None else kept.record)
 
 
 def _judged(judge: Judge) -> str:

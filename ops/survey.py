@@ -1,7 +1,7 @@
 """The state of a fleet, read from the server: what is deployed, what waits, who serves it."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..broker import fleet, membership, requests, routers
@@ -11,6 +11,7 @@ from ..wire.announcements import READY, WorkerAnnouncement
 from ..wire.deployment import Deployment, Stamp, VersionRecord
 from ..wire.errors import ServerError, SettingsError
 from ..wire.keys import ModelKeys, Queue
+from ..wire.stats import VersionStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,17 +52,36 @@ class WorkerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionStatus:
-    """A deployed version; `entries` maps a bucket's edge to its entries, waiting and taken."""
+    """A version that is offered.
+
+    Attributes:
+        version: its name.
+        stable: whether it is the active one.
+        share: percent of the requests that name no version which go to it.
+        ready_workers: how many workers serve it.
+        entries: a bucket's edge → its entries, waiting and taken.
+        answered: how many requests it has answered, errors included.
+        errors: how many of them are errors that no caller has caused.
+        p50_ms, p99_ms: latency of its answers; None where there are none.
+    """
 
     version: str
     stable: bool
     ready_workers: int
     entries: Mapping[int, int]
+    share: float = 0.0
+    answered: int = 0
+    errors: int = 0
+    p50_ms: float | None = None
+    p99_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelStatus:
-    """A deployed model. `fault` says why its deploy record cannot be read; else it is empty."""
+    """A deployed model; `kept` are versions for going back, which are not loaded.
+
+    `fault` says why its deploy record cannot be read; else it is empty.
+    """
 
     model: str
     epoch: int = 0
@@ -69,6 +89,7 @@ class ModelStatus:
     tenants: Sequence[str] = ()
     open_requests: int = 0
     versions: Sequence[VersionStatus] = ()
+    kept: Sequence[str] = ()
     workers: Sequence[WorkerStatus] = ()
     fault: str = ""
 
@@ -165,6 +186,8 @@ def _survey_model(executor: BlockingExecutor, keys: ModelKeys) -> ModelStatus:
         return ModelStatus(model=keys.model, fault="listed, but not deployed")
     announced = executor.run_all([membership.announcement(keys, worker) for worker in living])
     workers = [read_worker(name, fields) for name, fields in zip(living, announced, strict=True)]
+    stats = _read_stats(executor, keys)
+    versions = deployment.versions.values()
     return ModelStatus(
         model=keys.model,
         epoch=deployment.epoch,
@@ -172,10 +195,31 @@ def _survey_model(executor: BlockingExecutor, keys: ModelKeys) -> ModelStatus:
         tenants=tenants,
         open_requests=open_requests,
         versions=[
-            _survey_version(executor, keys, deployment, record, workers)
-            for record in deployment.versions.values()
+            _with_stats(
+                _survey_version(executor, keys, deployment, record, workers),
+                stats.get(record.version, VersionStats()),
+            )
+            for record in versions
         ],
+        kept=list(deployment.kept),
         workers=workers,
+    )
+
+
+def _read_stats(executor: BlockingExecutor, keys: ModelKeys) -> Mapping[str, VersionStats]:
+    try:
+        return executor.run(fleet.stats(keys))
+    except UnusableKeyError:  # until a script counts again
+        return {}
+
+
+def _with_stats(version: VersionStatus, stats: VersionStats) -> VersionStatus:
+    return replace(
+        version,
+        answered=stats.total,
+        errors=stats.errors,
+        p50_ms=stats.quantile_ms(0.5),
+        p99_ms=stats.quantile_ms(0.99),
     )
 
 
@@ -200,6 +244,16 @@ def _survey_version(
     return VersionStatus(
         version=record.version,
         stable=record.version == deployment.stable,
+        share=_share(deployment, record.version),
         ready_workers=sum(worker.state_of(record.version) == READY for worker in workers),
         entries=entries,
     )
+
+
+def _share(deployment: Deployment, version: str) -> float:
+    """Percent of the requests that name no version which go to this one."""
+    canary = deployment.canary
+    of_canary = 0.0 if canary is None else canary.weight
+    if canary is not None and canary.version == version:
+        return of_canary
+    return 100 - of_canary if version == deployment.stable else 0.0

@@ -23,7 +23,7 @@ COMMANDS = {
     "consumer": "Run a worker.",
     "jobs": "Run a jobs worker.",
     "deploy": "Put a model version in service.",
-    "undeploy": "Take a model out of service.",
+    "undeploy": "Take a model, or one version of it, out of service.",
     "roll": "Move traffic to another version step by step, and back.",
     "models": "Add versions to the model store and inspect them.",
     "infer": "Send a request and wait for the reply.",

@@ -1,6 +1,7 @@
 """`batchfleet models`."""
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from ...service.regular_files import read_regular
 from ...wire.errors import StoreError
 from ..model_limits import what_keeps_batches_small
 from ..model_template import write_model_folder
+from ..removing import remove
+from ._shared.connecting import changing
 from ._shared.finding import find_version, warn_left_out
-from ._shared.options import LOGS, Loaded, examples, json_option, with_settings
+from ._shared.options import LOGS, Loaded, examples, json_option, split_version, with_settings
 from ._shared.output import json_text, make_table, print_json, print_table, say, warn
 from ._shared.progress import progress_bar
 from ._shared.publishing import parse_publish_options, publish_options, split_class
@@ -199,6 +202,34 @@ def list_models(loaded: Loaded, *, as_json: bool) -> None:
     for model, versions in survey.models.items():
         table.add_row(model, ", ".join(versions))
     print_table(table)
+
+
+@models.command("remove", short_help="Remove a version from the store.")
+@click.argument("name", metavar="MODEL/VERSION")
+@with_settings("redis_url", "namespace", "store", *LOGS)
+@json_option
+@examples(
+    "batchfleet models remove minilm/1",
+)
+def remove_model(loaded: Loaded, *, name: str, as_json: bool) -> None:
+    """Remove a version and its files from the store.
+
+    A version that is in service is refused; withdraw it first (`batchfleet undeploy MODEL/VERSION`,
+    or deploy another version). One that is kept for going back is forgotten. If no server is named,
+    the copy of the deploy record in the store says what is in service.
+    """
+    model, version = split_version(name)
+    if version is None:
+        raise click.UsageError("name one version, as MODEL/VERSION")
+    store = Store(loaded.settings.store)
+    with ExitStack() as stack:
+        known = loaded.settings.redis_url
+        operator = stack.enter_context(changing(loaded.settings)) if known else None
+        remove(operator, store, model, version)
+    if as_json:
+        print_json({"model": model, "version": version})
+    else:
+        say(f"{name} is removed from the store {store.root}")
 
 
 @models.command("show", short_help="Show the manifest of a version.")

@@ -11,13 +11,14 @@ from rich.text import Text
 from ...service.lifecycle import StopSignal
 from ...wire.texts import terminal_text
 from ..deployment import Operator
-from ..survey import FleetStatus, ModelStatus, survey
+from ..survey import FleetStatus, ModelStatus, VersionStatus, survey
 from ._shared.connecting import connected
 from ._shared.options import LOGS, Loaded, examples, json_option, with_settings
 from ._shared.output import console, make_table, print_json
 
 _WATCH_S = 1.0
 _MEBIBYTE = 1024 * 1024
+_ALL = 100.0
 _PAUSED = {"hold": "requests wait, workers fetch nothing", "refuse": "new requests are refused"}
 
 
@@ -81,6 +82,9 @@ def _versions_table(found: FleetStatus) -> Table:
         "intake",
         ">open",
         ">ready workers",
+        ">answered",
+        ">errors",
+        ">p50 / p99",
         "entries by bucket",
     )
     for model in found.models:
@@ -88,14 +92,31 @@ def _versions_table(found: FleetStatus) -> Table:
             entries = "  ".join(f"{edge}: {count}" for edge, count in version.entries.items())
             table.add_row(
                 model.model,
-                f"{version.version}{' (stable)' if version.stable else ''}",
+                f"{version.version} ({_role(version)})",
                 str(model.epoch),
                 model.intake,
                 str(model.open_requests),
                 str(version.ready_workers),
+                str(version.answered),
+                str(version.errors),
+                _latency(version),
                 entries,
             )
+        for name in model.kept:
+            table.add_row(model.model, f"{name} (kept)", *[""] * 8)
     return table
+
+
+def _role(version: VersionStatus) -> str:
+    if version.stable:
+        return "stable" if version.share == _ALL else f"stable, {version.share:g} %"
+    return f"canary, {version.share:g} %" if version.share else "offered"
+
+
+def _latency(version: VersionStatus) -> str:
+    if version.p50_ms is None or version.p99_ms is None:
+        return ""
+    return f"{version.p50_ms:.3g} / {version.p99_ms:.3g} ms"
 
 
 def _workers_table(found: FleetStatus) -> Table:

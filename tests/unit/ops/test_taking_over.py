@@ -405,10 +405,10 @@ def test_no_worker_ever_has_two_copies_and_the_share_grows_with_the_workers(scen
 
 
 def test_it_is_chosen_where_memory_does_not_suffice_for_two(scene):
-    crew = scene.with_crew("a", "b", free_bytes="1050")
+    crew = scene.with_crew("a", "b", host="h", device="cpu", free_bytes="2100")
     scene.deploy(SECOND)
     assert crew.fewest == 1
-    crew.facts["free_bytes"], crew.fewest = "1200", 2
+    crew.facts["free_bytes"] = "2400"
     for _ in range(3):
         crew.look()
     crew.fewest = 2
