@@ -167,8 +167,8 @@ def undeploy(
     requests are open.
     """
     kept = (keys.workers, keys.lost, keys.journal, keys.dead)
-    removed = (keys.deploy, keys.due, keys.tenants, keys.later, keys.parked, keys.ttl, keys.stats)
-    removed += (keys.rolls, keys.roll_counts)
+    requests = (keys.due, keys.tenants, keys.later, keys.parked, keys.ttl)
+    removed = (keys.deploy, *requests, keys.stats, keys.rolls, keys.roll_counts)
     script_keys = [keys.undeployed, *kept, *removed, *other_keys]
     args: list[Part] = ["1" if forced else "0", UNDEPLOYED_MARK_MS, LEFT_BEHIND_MS, *(stamp or ())]
     return call("undeploy", script_keys, args, lambda raw: (raw[0], raw[1]))

@@ -1,10 +1,11 @@
-"""A whole fleet on one machine: a private server unless one is named, a router, and workers.
+"""A whole fleet on one machine: a private server unless one is named, a router, workers, and jobs.
 
 Used by `batchfleet up` and by the demo. What `up` starts ends with `up`, however that ends.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any, Self
 
 from ..broker.blocking import BlockingExecutor
@@ -46,15 +47,24 @@ class ProcessContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessIds:
-    """Process ids of a fleet; `server` is None where the server is not ours."""
+    """Process ids of a fleet.
+
+    `server` is None where the server is not ours, `jobs` where rq is not installed.
+    """
 
     server: int | None
     router: int | None
     consumers: tuple[int, ...]
+    jobs: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The map that `up --json` prints."""
-        return {"server": self.server, "router": self.router, "consumers": list(self.consumers)}
+        return {
+            "server": self.server,
+            "router": self.router,
+            "consumers": list(self.consumers),
+            "jobs": self.jobs,
+        }
 
 
 class LocalFleet:
@@ -85,11 +95,13 @@ class LocalFleet:
     @property
     def pids(self) -> ProcessIds:
         """Process ids at the moment; a program that is about to be restarted has none."""
-        pids = self._program_pids()
+        pids = {child.program.label: child.pid for child in self._children}
+        consumers = [pid for label, pid in pids.items() if label.startswith("consumer")]
         return ProcessIds(
             server=None if self._server is None else self._server.pid,
-            router=pids[0] if pids else None,
-            consumers=tuple(pid for pid in pids[1:] if pid is not None),
+            router=pids.get("router"),
+            consumers=tuple(pid for pid in consumers if pid is not None),
+            jobs=pids.get("jobs"),
         )
 
     def _program_pids(self) -> list[int | None]:
@@ -121,7 +133,7 @@ class LocalFleet:
         return BlockingExecutor(self._settings.redis_url, name)
 
     def start_programs(self, report: Report = silent) -> bool:
-        """Start router and workers and wait until all are ready; False if stopped before that.
+        """Start the programs and wait until all are ready; False if stopped before that.
 
         `report` is called every 10 seconds with what the workers load, which may take long.
 
@@ -130,16 +142,13 @@ class LocalFleet:
             ServerError: the server failed.
         """
         environ = environment_of(self._settings, self._process.environ)
+        names = {"router": "router"}
+        names |= {f"consumer {at + 1}": "consumer" for at in range(self._settings.workers)}
+        if find_spec("rq") is not None:
+            names["jobs"] = "jobs"
         programs = [
-            Program(label="router", command=program_command("router"), environ=environ),
-            *(
-                Program(
-                    label=f"consumer {number}",
-                    command=program_command("consumer"),
-                    environ=environ,
-                )
-                for number in range(1, self._settings.workers + 1)
-            ),
+            Program(label=label, command=program_command(program), environ=environ)
+            for label, program in names.items()
         ]
         self._children = [Child(program, self._process.clock) for program in programs]
         for child in self._children:

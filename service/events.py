@@ -99,7 +99,7 @@ EVENTS: dict[str, EventRow] = {
         ERROR,
         "A step of a roll failed, and is tried again after five seconds. Logged once a minute per "
         "kind.",
-        ("model", "reason"),
+        ("reason",),
     ),
     "roll.changed": EventRow(
         INFO,

@@ -23,13 +23,12 @@ class RollError(BatchfleetError):
 class Wish:
     """What `roll start` is asked for.
 
-    `by` is who asks; `allows_signature_change` lets inputs or outputs be others than before.
+    `allows_signature_change` lets inputs or outputs be others than before.
     """
 
     model: str
     record: VersionRecord
     plan: Plan
-    by: str
     allows_signature_change: bool = False
 
 
@@ -56,7 +55,7 @@ def start(operator: Operator, wish: Wish) -> RollState:
         source=deployment.stable,
         target=version,
         plan=wish.plan,
-        by=wish.by,
+        by=nonce.rpartition(":")[0],
     )
     look = first_look(operator, deployment, state)
     _require_workers(wish.plan, len(look.seen.living))
@@ -119,7 +118,7 @@ def live_jobs_workers(operator: Operator) -> list[str]:
     return operator.executor.run(rolls.jobs_workers(operator.namespace, now_ms))
 
 
-def command(context: StepContext, model: str, event: Event, by: str) -> RollState:
+def command(context: StepContext, model: str, event: Event) -> RollState:
     """Pause, resume, promote or roll back the roll of a model.
 
     Raises:
@@ -146,6 +145,7 @@ def command(context: StepContext, model: str, event: Event, by: str) -> RollStat
         )
     if event is Event.RESUME:
         _require_jobs_worker(context.operator)
+    by = context.operator.draw_nonce().rpartition(":")[0]
     return write(context, look, Cause(event=event, reason=_REASONS.get(event, ""), by=by))
 
 

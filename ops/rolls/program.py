@@ -111,10 +111,9 @@ class JobsProgram:
         return BlockingExecutor(self._settings.redis_url, f"{self._name}-{what}")
 
     def _work(self, loop: Loop) -> None:
-        self._worker.beat()
-        failure = self._worker.run_next(self._take)
-        if failure is not None:
-            self._report("", failure)
+        for failure in (self._worker.beat(), self._worker.run_next(self._take)):
+            if failure is not None:
+                self._report(failure)
         loop.worked()
 
     def _take(self, model: str) -> None:
@@ -147,11 +146,11 @@ class JobsProgram:
     def _tell_copy(self, model: str, error: StoreError) -> None:
         self._events.emit("roll.not_copied", model=model, reason=str(error))
 
-    def _report(self, model: str, error: BaseException) -> None:
+    def _report(self, error: BaseException) -> None:
         self._failures.summary()  # a minute later it is news again
         if self._failures.admit(type(error).__name__):
             reason = shown_error(error) if isinstance(error, Exception) else repr(error)
-            self._events.emit("jobs.step_failed", model=model, reason=reason)
+            self._events.emit("jobs.step_failed", reason=reason)
 
     def _leave(self) -> None:
         outage = self._watchdog.outage

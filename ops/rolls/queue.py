@@ -13,7 +13,10 @@ from typing import Any
 from rq import Queue, SimpleWorker
 from rq.exceptions import DequeueTimeout, DuplicateJobError, NoSuchJobError
 from rq.job import Job
+from rq.registry import clean_registries
 from rq.serializers import JSONSerializer
+from rq.utils import now
+from rq.worker_registration import clean_worker_registry
 
 from ...broker.jobs import server_errors
 from ...wire.errors import BatchfleetError
@@ -57,7 +60,10 @@ class StepJob(Job):
 
     def restore(self, raw_data: Mapping[bytes, bytes]) -> None:
         """Read what Redis has of it, but for what it could make rq do: callbacks, web hooks."""
-        super().restore({name: raw_data[name] for name in raw_data if name in _READ_FIELDS})
+        try:
+            super().restore({name: raw_data[name] for name in raw_data if name in _READ_FIELDS})
+        except (ValueError, TypeError) as error:
+            raise NoSuchJobError("no program of ours has written this job") from error
 
 
 class _StepWorker(SimpleWorker):
@@ -173,25 +179,35 @@ class QueueWorker:
         self._failure = error
 
     def enter(self) -> None:
-        """Announce itself to rq, and clean up after workers that are gone.
+        """Announce itself to rq.
 
         Raises:
             ServerError: the server failed.
         """
         with server_errors():
             self._worker.register_birth()
-            self._worker.clean_registries()
 
-    def beat(self) -> None:
-        """Stay among the workers of rq, and clean up now and then.
+    def beat(self) -> BaseException | None:
+        """Stay among the workers of rq, and clean up after those that are gone, now and then.
+
+        Returns what kept it from cleaning up: something that a foreign hand wrote.
 
         Raises:
             ServerError: the server failed.
         """
         with server_errors():
             self._worker.heartbeat()
-            if self._worker.should_run_maintenance_tasks:
-                self._worker.clean_registries()
+            if not self._worker.should_run_maintenance_tasks:
+                return None
+            self._worker.last_cleaned_at = now()
+            # What a worker had taken when it died is due again by the state of the roll.
+            self._queue.connection.delete(self._queue.intermediate_queue_key)
+            try:
+                clean_registries(self._queue)
+                clean_worker_registry(self._queue)
+            except ValueError as error:
+                return error
+        return None
 
     def run_next(self, take: Callable[[str], object]) -> BaseException | None:
         """Wait a second for a job and run it; what it failed by, None where it did not.
@@ -211,6 +227,8 @@ class QueueWorker:
                 )
             except DequeueTimeout:
                 return None
+            except ValueError as error:  # what was queued is no job's id
+                return error
             if found is None:
                 return None
             job, queue = found

@@ -15,7 +15,18 @@ _COMMAND = re.compile(r"[A-Z]{3,}")
 _IN_LUA = re.compile(r"(?:redis\.p?call|in_portions)\('([A-Z]+)'(?:, '([A-Z]+)')?")
 # Words that stand in commands without being one.
 _ARGUMENTS = {
-    *("BLOCK", "COUNT", "GROUP", "JUSTID", "MINID", "NOMKSTREAM", "PX", "STREAMS", "WITHSCORES"),
+    *(
+        "BLOCK",
+        "COUNT",
+        "GROUP",
+        "JUSTID",
+        "MAXLEN",
+        "MINID",
+        "NOMKSTREAM",
+        "PX",
+        "STREAMS",
+        "WITHSCORES",
+    ),
 }
 # Programs that speak to a server have these from the executors.
 _ALWAYS = {"EVALSHA", "SCRIPT LOAD"}

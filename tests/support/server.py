@@ -94,11 +94,24 @@ def url_as(url, user, password):
     return f"{scheme}://{user}:{password}@{rest.rpartition('@')[2]}"
 
 
+def _leave_rq(client, queue):
+    """Take a queue, and the workers that had it, from the lists that all users of rq share."""
+    client.srem("rq:queues", f"rq:queue:{queue}")
+    if workers := client.smembers(f"rq:workers:{queue}"):
+        client.srem("rq:workers", *workers)
+        client.unlink(*workers)
+
+
 def delete_namespace(url: str, namespace: str) -> int:
-    """Unlink every key of one namespace, and nothing else; return how many there were."""
-    pattern = f"{namespace}:*"
+    """Unlink every key of one namespace, and nothing else; return how many there were.
+
+    Of rq those that bear its name: its queue, its jobs; and what rq lists of both.
+    """
+    patterns = (f"{namespace}:*", f"rq:*:{namespace}:*", f"rq:*:{namespace}_*")
     with redis.Redis.from_url(url, socket_timeout=_TIMEOUT_S, retry=None) as client:
-        keys = list(client.scan_iter(match=pattern, count=_SCAN_COUNT))
+        found = [client.scan_iter(match=pattern, count=_SCAN_COUNT) for pattern in patterns]
+        keys = [key for some in found for key in some]
+        _leave_rq(client, f"{namespace}:rolls")
         # One command a key: on a cluster, keys of several slots cannot go with one.
         for start in range(0, len(keys), _SCAN_COUNT):
             pipeline = client.pipeline(transaction=False)
