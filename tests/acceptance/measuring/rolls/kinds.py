@@ -34,7 +34,7 @@ class Shout(batchfleet.Model):
 _FLAVOURS = {"1": "sweet", "2": "sour"}
 # Which flavour each version of a model has: what one of them leaves, the other one takes.
 _MODELS = {"left": {"1": "1", "2": "2"}, "right": {"1": "2", "2": "1"}}
-_RATE_PER_S = 20.0
+_RATE_PER_S = 50.0
 _OPTIONS = ("--steps", "50,100", "--hold", "2")
 _GAP_MS = 1000.0
 
