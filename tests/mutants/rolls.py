@@ -61,8 +61,8 @@ ROLL_MUTANTS = [
         name="move by an old record",
         breaks="nothing is placed by a record that is another by now",
         path="broker/lua/move.lua",
-        before="if record.err or not record[1]",
-        after="if record.err or false and not record[1]",
+        before="if record.err or not record[1] or",
+        after="if record.err and not record[1] and",
         tests=on_server(MOVING, "test_by_a_record_that_is_another_by_now_nothing_moves"),
     ),
     Mutant(

@@ -6,6 +6,7 @@ from time import monotonic
 import pytest
 from support.fleet import check_all_ok, draft_of, limits, shared_fleet, until
 
+from batchfleet.broker import fleet as commands
 from batchfleet.broker import ingress
 from batchfleet.ops import dead_letters, deployment, open_requests
 from batchfleet.ops.deployment import require_deployment
@@ -116,6 +117,27 @@ def test_a_delayed_request_follows_its_version_when_that_is_replaced(fleet):
     assert fleet.reply(name, insists).error["name"] == "unknown_version"
     fleet.wait_idle(name)
     assert fleet.server.xlen(fleet.keys(name).parked) == 0
+
+
+def test_what_waits_follows_a_switch_and_comes_back_with_it(fleet):
+    """Only what named the first version is run by it after the switch."""
+    name = f"m{secrets.token_hex(4)}"
+    fleet.serve(draft_of("echo", name))
+    fleet.serve(draft_of("echo", name, version="2"))
+    for stable, other in (("1", "2"), ("2", "1")):
+        deployment.set_intake(fleet.operator, name, "hold")
+        plain = [named(fleet, name) for _ in range(20)]
+        insists = named(fleet, name, version=other)
+        until(lambda: len(listed(fleet, name)) == 21, "all wait")
+        keys, fields = fleet.keys(name), {"stable": stable.encode()}
+        assert fleet.executor.run(commands.configure(keys, fields, (), secrets.token_hex(4))) > 0
+        left = keys.queue(other, "normal", 0)
+        until(lambda left=left: fleet.server.xlen(left) == 1, "all but one have moved")
+        deployment.set_intake(fleet.operator, name, "open")
+        assert {fleet.reply(name, one).version for one in plain} == {stable}
+        assert fleet.reply(name, insists).version == other
+    counts = fleet.executor.run(commands.stats(fleet.keys(name)))
+    assert {version: found.ok for version, found in counts.items()} == {"1": 21, "2": 21}
 
 
 # Taking back.

@@ -6,6 +6,7 @@ import pytest
 
 from batchfleet.router.admission import Situation, admit
 from batchfleet.router.view import ModelView
+from batchfleet.wire.canary import Canary
 from batchfleet.wire.deployment import Deployment, Limits, VersionRecord
 from batchfleet.wire.keys import ModelKeys
 from batchfleet.wire.reply import decode_reply
@@ -96,3 +97,66 @@ def test_a_ttl_of_a_versions_own_is_passed_on_where_the_model_has_another(versio
     both = replace(known, model=replace(known.model, deployment=deployment))
     flat = [b"id", b"a", b"inputs", b"x", b"version", version.encode()]
     assert admit(b"1-0", flat, "t", both).result_ttl_ms == noted
+
+
+# Canaries, and what a refusal counts as.
+
+
+def with_canary(weight, **changes):
+    known = situation()
+    second = VersionRecord(version="2", limits=Limits(buckets=(512,), max_rows_per_request=3))
+    deployment = replace(
+        known.model.deployment,
+        versions={**known.model.deployment.versions, "2": second},
+        canary=Canary("2", weight, "ab12"),
+    )
+    return replace(known, model=replace(known.model, deployment=deployment), **changes)
+
+
+def admitted_by(found, request_id, **fields):
+    values = {"id": request_id, "inputs": "x", **fields}
+    flat = [part.encode() for pair in values.items() for part in pair]
+    return admit(b"1-0", flat, "t", found)
+
+
+def test_a_canary_gets_its_share_of_requests_without_a_version():
+    found = with_canary(10)
+    ids = [f"request-{number}" for number in range(2000)]
+    queues = [admitted_by(found, request_id).queue for request_id in ids]
+    at_canary = KEYS.queue("2", "normal", 512)
+    assert 160 <= queues.count(at_canary) <= 240
+    assert {*queues} == {at_canary, KEYS.queue("1", "normal", 16)}
+    again = [admitted_by(found, request_id).queue for request_id in ids]
+    assert again == queues, "each router decides alike, and so does a repeat"
+
+
+@pytest.mark.parametrize("weight", [0, 10, 100])
+def test_whoever_names_a_version_gets_it_whatever_the_canary(weight):
+    found = with_canary(weight)
+    for version, edge in (("1", 16), ("2", 512)):
+        queue = KEYS.queue(version, "normal", edge)
+        assert admitted_by(found, "a", version=version).queue == queue
+
+
+@pytest.mark.parametrize(
+    ("fields", "changes", "counter"),
+    [
+        ({}, {"abandoned": frozenset({"2"})}, "2:fleet"),
+        ({"version": "1"}, {"abandoned": frozenset({"1"})}, "1:fleet"),
+        ({"rows": "4"}, {}, "2:caller"),
+        ({"inputs_at": "https://other.example/x"}, {}, "2:caller"),
+        ({"version": "3"}, {}, ""),
+        ({"priority": "urgent"}, {}, ""),
+        ({}, {"memory_full": True}, ""),
+        ({}, {"memory_full": True, "abandoned": frozenset({"2"})}, ""),
+    ],
+)
+def test_a_refusal_counts_for_the_version_that_it_concerns(fields, changes, counter):
+    if "inputs_at" in fields:
+        fields = {"id": "a", **fields}
+        flat = [part.encode() for pair in fields.items() for part in pair]
+        item = admit(b"1-0", flat, "t", with_canary(100, **changes))
+    else:
+        item = admitted_by(with_canary(100, **changes), "a", **fields)
+    assert item.refusal
+    assert item.counter == counter

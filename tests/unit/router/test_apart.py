@@ -1,9 +1,10 @@
 """A router whose own code fails, for one model or one entry: all else goes on."""
 
 import json
+from dataclasses import replace
 
 import pytest
-from support.broker_wire import RECORD, TENANT, wired
+from support.broker_wire import RECORD, TENANT, Wire, wired
 from support.loops import Lines, Watch
 
 from batchfleet.broker import fleet, ingress
@@ -123,6 +124,38 @@ def test_a_foreign_key_of_one_model_does_not_keep_another_from_its_deadlines(
     router.tick()
     assert is_answered(wire) == ["deadline_exceeded"]
     assert not router.told("server.lost")
+
+
+def test_a_queue_that_is_foreign_keeps_nobody_from_following_the_record(wire, clock, router):
+    """Both models are switched; of one the new queue is no stream."""
+    second = replace(RECORD, version="2")
+    hurt = Wire(wire.broker, wire.executor, HURT)
+    for one in (hurt, wire):
+        one.open("waits")
+        streams = fleet.queue_streams(one.keys, second)
+        one.run(fleet.deploy(one.keys, second, streams, "n2", [TENANT]))
+    hurt.ask("DEL", HURT.queue("2", "normal", 16))
+    hurt.ask("SET", HURT.queue("2", "normal", 16), "x")
+    router.tick()
+    assert router.told("request.moved") == [{"model": "m", "count": 1}]
+    assert wire.ask("XLEN", wire.keys.queue("2", "normal", 16)) == 1
+    assert hurt.ask("XLEN", hurt.queue()) == 1
+    hurt.ask("DEL", HURT.queue("2", "normal", 16))
+    router.tick(2)
+    assert hurt.ask("XLEN", HURT.queue("2", "normal", 16)) == 1, "the queue was mended"
+
+
+def test_a_record_that_changes_under_the_sweep_is_read_again(wire, clock, router):
+    wire.open("waits")
+    second = replace(RECORD, version="2")
+    wire.run(fleet.deploy(wire.keys, second, fleet.queue_streams(wire.keys, second), "n", [TENANT]))
+    router.tick()
+    wire.run(fleet.configure(wire.keys, {"stable": b"1"}, [], "back"))
+    wire.open("later")
+    router.program.tick(router.stop, router.ready.append)
+    router.program.tick(router.stop, router.ready.append)
+    assert wire.ask("XLEN", wire.queue()) == 2, "one of them has gone there and back"
+    assert [fields["count"] for fields in router.told("request.moved")] == [1, 1]
 
 
 def test_a_foreign_list_of_models_stops_no_sweep(wire, clock, router):

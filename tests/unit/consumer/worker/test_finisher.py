@@ -5,8 +5,9 @@ from support.broker_wire import RECORD, wired
 from support.loops import Watch
 from support.worker_context import worker_context
 
+from batchfleet.broker import fleet
 from batchfleet.consumer.batching.state import EndedRequest, HeldRequest, Lane, Placement
-from batchfleet.consumer.link.protocol import Failure
+from batchfleet.consumer.link.protocol import Answer, Failure
 from batchfleet.consumer.worker.finisher import Finisher
 from batchfleet.consumer.worker.shared_state import SharedState
 from batchfleet.testing.twin.executors import MemoryBroker
@@ -70,3 +71,25 @@ def test_what_cannot_be_parked_is_answered_and_holds_up_nobody(wire, name):
     assert errors == ["device_memory"] * 2
     assert (wire.ask("XLEN", wire.queue()), wire.pending(wire.queue())) == (0, 0)
     assert "request.retried" not in watch.log.names()
+
+
+def test_what_has_ended_is_counted_with_the_device_time_that_it_took(wire):
+    wire.open("a", "b", "c", rows=3)
+    wire.join("w1")
+    lane = Lane(1, "m", RECORD)
+    done, failed, bad = (
+        HeldRequest(number, work, lane, Placement(1, 16), 0.0, deadline_ms=1e15)
+        for number, work in enumerate(wire.take("w1"))
+    )
+    done.device_ms, failed.device_ms = 2.5, 1.25  # and the last has never run
+    ended = [
+        EndedRequest(done, Answer(done.number, b"[]", 0.0), None),
+        EndedRequest(failed, None, Failure(failed.number, ErrorKind.MODEL_ERROR.code, "it", [])),
+        EndedRequest(bad, None, Failure(bad.number, ErrorKind.BAD_INPUTS.code, "it", [])),
+    ]
+    worker = SharedState(worker_context(Watch(), wire.broker), "w1")
+    assert Finisher(worker, wire.executor, lambda _: []).settle(ended) == ([], [])
+    found = wire.run(fleet.stats(wire.keys))["1"]
+    assert (found.ok, found.model, found.caller) == (1, 1, 1)
+    assert (found.rows, found.device_ms) == (6, 3.75)
+    assert sum(found.latency) == 1
