@@ -26,7 +26,7 @@ from ..link.protocol import (
 )
 from . import dispatch
 from .batcher import Arrivals, WaitingRow, choose_batch, linger_ms
-from .cost import GAIN, CostCurve
+from .cost import GAIN
 from .device_queue import DeviceQueue
 from .held_requests import HeldRequests
 from .overrun import Overrun, overrun_beside, overrun_of_batch, overrun_of_load, overrun_of_one
@@ -317,8 +317,6 @@ class Core:
                 self._note_loaded(message, now_ms)
             case Hello():
                 self.is_greeted = True
-            case _:
-                pass  # Memory concerns the link, not the decisions
 
     def _restart_clock(self, now_ms: float) -> None:
         """The running batch has waited behind a load, whose time is not its own."""
@@ -338,9 +336,7 @@ class Core:
         if isinstance(message, Refused):
             lane.refusal = message.message
             return
-        lane.begin(message.lineage, CostCurve.from_points(message.curve))
-        lane.memory_bytes = message.memory_bytes
-        lane.engine = next(iter(message.engines), None)
+        lane.begin(message)
 
     def _note_prepared(self, items: Sequence[PreparedItem]) -> None:
         for item in items:

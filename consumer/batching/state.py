@@ -15,7 +15,7 @@ from ...wire.deployment import Limits, VersionRecord
 from ...wire.keys import member
 from ...wire.references import BLOB
 from ...wire.work import WorkEntry
-from ..link.protocol import Answer, Done, EngineInUse, Failure
+from ..link.protocol import Answer, Done, EngineInUse, Failure, Ready
 from .batcher import ArrivalRate, WaitingRow
 from .cost import CostCurve
 from .row_limit import RowLimit
@@ -147,10 +147,12 @@ class Lane:
         self.record = record
         self._limit_rows(self.row_limit)
 
-    def begin(self, lineage: str, cost: CostCurve) -> None:
+    def begin(self, word: Ready) -> None:
         """It is loaded and warm."""
         self.ready, self.was_ready, self.losses = True, True, 0
-        self.lineage, self.cost = lineage, cost
+        self.lineage, self.memory_bytes = word.lineage, word.memory_bytes
+        self.cost = CostCurve.from_points(word.curve)
+        self.engine = next(iter(word.engines), None)
         self._limit_rows(RowLimit())
 
     def _limit_rows(self, row_limit: RowLimit) -> None:

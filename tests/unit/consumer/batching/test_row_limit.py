@@ -5,6 +5,7 @@ from support.core_bench import Bench
 
 from batchfleet.consumer.batching.cost import CostCurve
 from batchfleet.consumer.batching.row_limit import RowLimit
+from batchfleet.consumer.link.protocol import Ready
 
 
 def run(limit, gains, *, is_backlogged=True):
@@ -54,7 +55,7 @@ def test_a_process_that_was_replaced_begins_anew():
     bench.lane.row_limit = RowLimit(256)
     bench.lane.adjust(bench.lane.record)
     assert bench.lane.limits.max_batch_size == 256
-    bench.lane.begin("l" * 16, CostCurve())
+    bench.lane.begin(Ready(1, [], "l" * 16, 0, 1.0, []))
     assert bench.lane.limits.max_batch_size == 32
 
 
