@@ -75,9 +75,9 @@ def test_a_version_is_not_withdrawn_while_a_draining_bucket_holds_work(wire):
     wire.ask("HSET", wire.keys.deploy, "draining:2", "[512]")
     operator = Operator(executor=wire.executor, namespace=wire.keys.namespace, draw_nonce=str)
     entry = wire.ask("XADD", drained, "*", "id", "a")
-    assert operations.withdraw(operator, wire.keys.model, SECOND) == 1
+    assert operations.withdraw(operator, wire.keys.model, SECOND.version) == 1
     wire.ask("XDEL", drained, entry)
-    assert operations.withdraw(operator, wire.keys.model, SECOND) == 0
+    assert operations.withdraw(operator, wire.keys.model, SECOND.version) == 0
     assert wire.ask("HGET", wire.keys.deploy, "draining:2") is None
 
 

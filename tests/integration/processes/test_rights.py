@@ -144,9 +144,12 @@ def test_a_tenants_commands_work(fleet, guarded, restored_logs):
 def test_an_operators_commands_work(fleet, guarded, restored_logs):
     url = guarded.url_of("operator")
     store = ("--store", fleet.store.root)
-    fleet.store.publish(draft_of("echo", "other"), {})
+    for version in ("1", "2"):
+        fleet.store.publish(draft_of("echo", "other", version=version), {})
     commands = """
-        deploy other --wait 0
+        deploy other/1 --wait 0
+        deploy other/2
+        models remove other/1
         deploy set other backlog=7
         status --json
         settings --model other --json
@@ -157,11 +160,13 @@ def test_an_operators_commands_work(fleet, guarded, restored_logs):
         requests show echo some-id
         dead list echo
         dead purge echo --yes
+        deploy restore --yes
         undeploy other
     """
     for line in commands.strip().splitlines():
         words = shlex.split(line)
-        on_store = store if words[0] in ("deploy", "undeploy") and words[1] != "set" else ()
+        uses_store = words[0] in ("deploy", "undeploy", "models") and words[1] != "set"
+        on_store = store if uses_store else ()
         accepted = 1 if words[:2] == ["requests", "show"] else 0  # there is no such request
         assert "NOPERM" not in run(url, *words, *on_store, exit_code=accepted)
 
