@@ -44,6 +44,8 @@ POINTS: Mapping[str, str] = {
     "worker.before_bury": "another worker was found dead, and is not declared dead yet",
     "worker.after_recover": "entries of a dead worker were claimed, and are not held yet",
     "worker.before_retire": "the records of a dead worker are about to be removed",
+    "jobs.before_step": "a step of a roll is due, and nothing is read or written of it yet",
+    "jobs.after_step": "a step of a roll is written, and its job is not finished yet",
     "worker.while_draining": "the worker fetches nothing more, and finishes what it holds next",
 }
 ACTIONS = ("kill", "stop", "raise", "crash", "delay")

@@ -4,6 +4,7 @@ import click
 
 from ...service.clock import SystemClock
 from ...service.events import Events
+from ...service.fault_points import find_fault_points
 from ...wire.errors import SettingsError
 from ._shared.options import Loaded, examples, json_option, settings_of, with_settings
 from ._shared.running import run_program
@@ -30,5 +31,7 @@ def jobs(loaded: Loaded, *, as_json: bool) -> None:
         if error.name != "rq":
             raise
         raise SettingsError("rq is not installed: `pip install 'batchfleet[jobs]'`") from error
-    program = JobsProgram(loaded.settings, Events(), SystemClock())
+    events = Events()
+    faults = find_fault_points(loaded.environ, events)
+    program = JobsProgram(loaded.settings, events, SystemClock(), faults)
     run_program(program, "the jobs worker", as_json=as_json)

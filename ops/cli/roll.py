@@ -43,6 +43,7 @@ _NUMBERS = {
         "as far as they do not refuse this one.",
     ),
     "min_samples": ("--min-samples", "REQUESTS", "Requests of both versions that a step needs."),
+    "keep": ("--keep", "VERSIONS", "Versions before that are kept for going back."),
     "max_errors": (
         "--max-errors",
         "POINTS",
@@ -105,10 +106,8 @@ def roll() -> None:
 @click.option(
     "--strategy",
     type=click.Choice(STRATEGIES),
-    default=STRATEGIES[0],
-    show_default=True,
     help="Load the version beside the stable one, or have one worker after the other change over, "
-    "where memory does not suffice for both.",
+    "where memory does not suffice for both.  [default: by what the workers say of their memory]",
 )
 @_plan_options
 @click.option(
@@ -143,7 +142,7 @@ def start_roll(loaded: Loaded, *, name: str, is_watched: bool, as_json: bool, **
     """
     plan = Plan(
         weights=parse_steps(given["steps"]),
-        strategy=given["strategy"],
+        strategy=given["strategy"] or "",
         **{number: given[number] for number in _NUMBERS},
     )
     store = Store(loaded.settings.store)

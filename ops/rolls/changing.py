@@ -55,9 +55,8 @@ def _after(state: RollState, cause: Cause, seen: Observation, now_ms: int) -> Ro
     if after.phase is Phase.LOADING:
         is_served = bool(seen.ready) and cause.event is not Event.LOST
         return replace(
-            after,
+            _changing_over(after, seen),
             weight=after.weight if is_served else 0.0,
-            workers=_workers(after, seen),
             epoch=seen.epoch + 1,
             due_ms=now_ms + round(1000 * after.plan.wait_s),
         )
@@ -79,22 +78,23 @@ def _shifting(state: RollState, after: RollState, seen: Observation, now_ms: int
     )
 
 
-def _workers(state: RollState, seen: Observation) -> tuple[str, ...]:
+def _changing_over(state: RollState, seen: Observation) -> RollState:
     """Worker by worker: those that are to have the target now; at most one more than before."""
     if state.plan.strategy != WORKER_BY_WORKER:
-        return ()
+        return state
     kept = [name for name in state.workers if name in seen.living]
     is_short = len(kept) < handed_over(state, len(seen.living))
     others = sorted(set(seen.living) - set(kept), key=lambda name: (name not in seen.serving, name))
-    return tuple([*kept, *others[:1]] if is_short and seen.ready >= set(kept) else kept)
+    more = others[:1] if is_short and seen.ready >= set(kept) else []
+    cleared = [name for name in kept if name in state.cleared or name not in seen.holding]
+    return replace(state, workers=(*kept, *more), cleared=tuple(cleared))
 
 
 def begun(state: RollState, seen: Observation, now_ms: float) -> RollState:
     """A new roll, ready to be written, whose id, versions and plan are set."""
     past = Past(at_ms=int(now_ms), event="start", phase=Phase.LOADING, step=0, by=state.by)
     return replace(
-        state,
-        workers=_workers(state, seen),
+        _changing_over(state, seen),
         epoch=seen.epoch + 1,
         since_ms=int(now_ms),
         due_ms=int(now_ms + 1000 * state.plan.wait_s),
@@ -121,7 +121,7 @@ def record_fields(state: RollState, stable: str) -> dict[str, bytes]:
 def _worker_fields(state: RollState) -> Mapping[str, bytes]:
     fields = {f"workers:{state.source}": b"", f"workers:{state.target}": b""}
     if state.workers and not state.has_ended:
-        named = frozenset(state.workers)
-        fields[f"workers:{state.target}"] = WorkerChoice(named).to_wire()
-        fields[f"workers:{state.source}"] = WorkerChoice(named, excludes=True).to_wire()
+        source, target = f"workers:{state.source}", f"workers:{state.target}"
+        fields[target] = WorkerChoice(frozenset(state.cleared)).to_wire()
+        fields[source] = WorkerChoice(frozenset(state.workers), excludes=True).to_wire()
     return fields

@@ -1,16 +1,19 @@
 """What an operator does with rolls. Each is one compare-and-set; jobs workers do the rest."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...broker import fleet, rolls
+from ...wire.announcements import WorkerAnnouncement
 from ...wire.deployment import Deployment, VersionRecord
 from ...wire.errors import BatchfleetError, SettingsError
 from ...wire.names import require_name
 from ..deployment import Operator, reconfigure, require_deployment, streams_of
+from ..handing_over import fits_beside
+from ..verdict import read_verdict
 from .changing import Cause, begun, record_fields
 from .observing import first_look, look_at
-from .plan import WORKER_BY_WORKER, Plan
+from .plan import BESIDE, WORKER_BY_WORKER, Plan
 from .state import Event, Phase, RollState, read_state
 from .steps import StepContext, write
 
@@ -23,7 +26,8 @@ class RollError(BatchfleetError):
 class Wish:
     """What `roll start` is asked for.
 
-    `allows_signature_change` lets inputs or outputs be others than before.
+    A plan without a strategy gets one by the memory of the workers. `allows_signature_change` lets
+    inputs or outputs be others than before.
     """
 
     model: str
@@ -49,16 +53,16 @@ def start(operator: Operator, wish: Wish) -> RollState:
     _require_startable(deployment, wish)
     _require_jobs_worker(operator)
     nonce = operator.draw_nonce()
+    said = read_verdict(operator, wish.model, version, stable=deployment.stable).said
     state = RollState(
         roll=nonce.rpartition(":")[2],
         model=wish.model,
         source=deployment.stable,
         target=version,
-        plan=wish.plan,
+        plan=_settled(wish.plan, deployment.stable, said),
         by=nonce.rpartition(":")[0],
     )
     look = first_look(operator, deployment, state)
-    _require_workers(wish.plan, len(look.seen.living))
     state = begun(state, look.seen, look.now_ms)
     fields = {
         **record_fields(state, deployment.stable),
@@ -92,13 +96,18 @@ def _require_startable(deployment: Deployment, wish: Wish) -> None:
         )
 
 
-def _require_workers(plan: Plan, living: int) -> None:
+def _settled(plan: Plan, stable: str, said: Mapping[str, WorkerAnnouncement]) -> Plan:
+    """The plan with its strategy, by what the workers say of their memory where it has none."""
     least = max(plan.min_ready, 1) + 1
-    if plan.strategy == WORKER_BY_WORKER and living < least:
+    if not plan.strategy:
+        is_beside = len(said) < least or fits_beside(stable, said)
+        return replace(plan, strategy=BESIDE if is_beside else WORKER_BY_WORKER)
+    if plan.strategy == WORKER_BY_WORKER and len(said) < least:
         raise RollError(
-            f"{living} workers are alive; worker by worker, {least} are needed, so that "
+            f"{len(said)} workers are alive; worker by worker, {least} are needed, so that "
             f"{least - 1} serve while one changes over"
         )
+    return plan
 
 
 def _require_jobs_worker(operator: Operator) -> None:

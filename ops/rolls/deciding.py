@@ -27,6 +27,7 @@ class Observation:
             `refused`, `loading`, or nothing (empty). One that acts by an older record says nothing.
         reasons: why workers refuse it.
         serving: the workers on which the source is ready.
+        holding: the workers that have not let go yet of the version that they are to let go of.
         counts: what both versions have done in all.
         windows: what they did in each of some stretches of the step, the oldest first.
         left: entries of the version that is to go which nobody has answered yet.
@@ -38,6 +39,7 @@ class Observation:
     living: Mapping[str, str] = field(default_factory=dict)
     reasons: Mapping[str, str] = field(default_factory=dict)
     serving: frozenset[str] = frozenset()
+    holding: frozenset[str] = frozenset()
     counts: Mapping[str, VersionStats] = field(default_factory=dict)
     windows: Sequence[Window] = ()
     left: int = 0
@@ -63,10 +65,19 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What happens next, None = nothing yet; and why, in words for people."""
+    """What happens next, None = nothing yet; and why, in words for people.
+
+    `withdraws`: the version that leaves has nothing to do any more, and is to be taken out.
+    """
 
     event: Event | None
     reason: str = ""
+    withdraws: bool = False
+
+    @property
+    def is_due(self) -> bool:
+        """Whether somebody has to do something."""
+        return self.event is not None or self.withdraws
 
 
 def decide(state: RollState, seen: Observation, now_ms: float) -> Decision:
@@ -96,16 +107,19 @@ def decide(state: RollState, seen: Observation, now_ms: float) -> Decision:
 
 
 def leaving_version(state: RollState) -> str:
-    """The version that is to go in this phase; empty where none is."""
-    if state.phase is Phase.DRAINING:
-        return state.source
-    return state.target if state.phase in (Phase.ROLLING_BACK, Phase.REFUSING) else ""
+    """The version that is to go: from all workers, or worker by worker from some."""
+    return state.target if state.phase in (Phase.ROLLING_BACK, Phase.REFUSING) else state.source
 
 
 def _drain(state: RollState, seen: Observation) -> Decision:
     version = leaving_version(state)
-    if seen.left and version in seen.offered and version != seen.stable:
-        return Decision(None, f"{seen.left} requests of {version} are still to be answered")
+    if version in seen.offered and version != seen.stable:
+        if seen.left:
+            return Decision(None, f"{seen.left} requests of {version} are still to be answered")
+        return Decision(None, f"{version} is to be taken out", withdraws=True)
+    # Where there is no room for both, the one that comes has to wait for the one that goes.
+    if state.workers and seen.holding:
+        return Decision(None, f"{len(seen.holding)} workers have not let go of {version} yet")
     return Decision(Event.DRAINED, state.reason)
 
 
@@ -115,7 +129,8 @@ def _load(state: RollState, seen: Observation, now_ms: float) -> Decision:
     may_serve = sum(seen.living.get(name) != "refused" for name in wanted)
     if state.plan.strategy == WORKER_BY_WORKER:
         is_short = ready == wanted and len(wanted) < handed_over(state, len(seen.living))
-        if is_short or wanted - set(seen.living):
+        has_let_go = bool(wanted - set(state.cleared) - seen.holding)
+        if is_short or has_let_go or wanted - set(seen.living):
             return Decision(Event.ONE_MORE, "the next worker is to load it")
         enough = len(wanted)
     else:

@@ -130,6 +130,13 @@ def observe(
         serving=frozenset(
             name for name, one in said.items() if one.state_of(state.source) == READY
         ),
+        holding=frozenset(
+            name
+            for name, one in said.items()
+            if one.stamp is None
+            or one.stamp.epoch < deployment.epoch
+            or one.state_of(leaving_version(state))
+        ),
         counts=read.counts,
         windows=read.windows,
         left=sum(answers[len(announced) :]),

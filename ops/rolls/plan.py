@@ -18,6 +18,7 @@ PLAN_RANGES: Mapping[str, Range] = {
     "wait_s": Range(1, 86_400, whole=False),
     "min_ready": Range(0, 10_000),
     "min_samples": Range(0, 1_000_000),
+    "keep": Range(0, 1000),
     "max_errors": Range(0, 100, whole=False),
     "max_p99_ratio": Range(1, 1000, whole=False),
     "max_device_time_ratio": Range(1, 1000, whole=False),
@@ -39,6 +40,7 @@ class Plan:
             that serve the model while one of them changes over.
         min_samples: requests of both versions that a step needs; of the new one alone where the
             old one gets none.
+        keep: versions before that are kept for going back, once it is completed.
         max_errors: percentage points by which the share of errors may be above that of the old.
         max_p99_ratio: how many times the p99 of the old version, and 50 ms, are allowed.
         max_device_time_ratio: how many times the device time of a row is allowed.
@@ -50,6 +52,7 @@ class Plan:
     wait_s: float = 600.0
     min_ready: int = 0
     min_samples: int = 200
+    keep: int = 2
     max_errors: float = 2.0
     max_p99_ratio: float = 2.0
     max_device_time_ratio: float = 1.6

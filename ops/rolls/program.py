@@ -15,6 +15,7 @@ from ...broker.rights import OPERATOR, require_rights
 from ...models.store import Store
 from ...service.clock import Clock
 from ...service.events import Events
+from ...service.fault_points import FaultPoints
 from ...service.identity import new_worker_name
 from ...service.lifecycle import StopSignal, run_steps, stepped_thread
 from ...service.logs import OncePerKind, shown_error
@@ -37,8 +38,15 @@ _QUEUE_TIMEOUT_S = 11.0
 class JobsProgram:
     """One jobs worker: the main thread takes steps, the watcher's thread has them queued."""
 
-    def __init__(self, settings: Settings, events: Events, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        events: Events,
+        clock: Clock,
+        faults: FaultPoints | None = None,
+    ) -> None:
         self._settings = settings
+        self._faults = faults or FaultPoints()
         self._events = events
         self._clock = clock
         self._name = new_worker_name(f"j-{gethostname()}", getpid(), token_hex(4))
@@ -118,6 +126,7 @@ class JobsProgram:
 
     def _take(self, model: str) -> None:
         """Take one step on a connection of its own: its time limit may break it off anywhere."""
+        self._faults.reach("jobs.before_step")
         with self._executor("step") as executor:
             context = StepContext(
                 operator=new_operator(executor, self._settings.namespace, self._name),
@@ -128,10 +137,11 @@ class JobsProgram:
             try:
                 take_step(context, model)
             except ChangedError:
-                return  # whoever changed it has done this step, or made it needless
+                pass  # whoever changed it has done this step, or made it needless
             except RequestError as error:
                 if error.kind is not ErrorKind.UNKNOWN_MODEL:
                     raise
+        self._faults.reach("jobs.after_step")
 
     def _tell(self, state: RollState) -> None:
         self._events.emit(

@@ -133,7 +133,8 @@ class RollState:
         by: who started it.
         epoch: of the record by which workers were asked for the target; what one says by an older
             record is of an earlier try.
-        workers: worker by worker: those that have, or are to have, the target.
+        workers: worker by worker: those that are to have the target in place of the source.
+        cleared: those of them that have let go of the source, and may load the target.
         base: counts of both versions at the begin of the step.
         first: counts of both at the begin of the roll.
         history: its changes, the newest last.
@@ -153,6 +154,7 @@ class RollState:
     by: str = ""
     epoch: int = 0
     workers: tuple[str, ...] = ()
+    cleared: tuple[str, ...] = ()
     base: Mapping[str, VersionStats] = field(default_factory=dict)
     first: Mapping[str, VersionStats] = field(default_factory=dict)
     history: tuple[Past, ...] = ()
@@ -242,7 +244,8 @@ def _read(model: str, wire: Mapping[str, Any]) -> RollState:
         reason=_text("reason", wire["reason"]),
         by=_text("by", wire["by"]),
         epoch=_number("epoch", wire["epoch"], _COUNT),
-        workers=tuple(map(_worker, _listed("workers", wire["workers"], _WORKERS_MAX))),
+        workers=_workers("workers", wire["workers"]),
+        cleared=_workers("cleared", wire["cleared"]),
         base=read_counts("base", wire["base"]),
         first=read_counts("first", wire["first"]),
         history=tuple(map(_read_past, _listed("history", wire["history"], _HISTORY_MAX))),
@@ -259,6 +262,8 @@ def _check_whole(model: str, state: RollState) -> None:
         raise SettingsError("it goes to the version that it comes from")
     if not {*state.base, *state.first} <= {state.source, state.target}:
         raise SettingsError("it has counts of foreign versions")
+    if not set(state.cleared) <= set(state.workers):
+        raise SettingsError("it has cleared workers that do not change over")
     if state.step > len(state.plan.weights):
         raise SettingsError(f"step {state.step} of {len(state.plan.weights)}")
     if state.phase is Phase.SHIFTING and (not state.step or state.weight != state.planned_weight):
@@ -280,8 +285,9 @@ def _name(wire: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def _worker(value: Any) -> str:
-    return _name({"a worker": value}, "a worker")
+def _workers(name: str, value: Any) -> tuple[str, ...]:
+    listed = _listed(name, value, _WORKERS_MAX)
+    return tuple(_name({"a worker": worker}, "a worker") for worker in listed)
 
 
 def _text(name: str, value: Any) -> str:

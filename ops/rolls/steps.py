@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from ...broker import rolls
 from ...models.store import Store
 from ...wire.errors import StoreError
-from ..deployment import ChangedError, Operator, reconfigure, withdraw
+from ..clearing import forget_surplus
+from ..deployment import Operator, reconfigure, withdraw
 from ..store_deployment import keep_copy
 from .changing import Cause, changed, record_fields
 from .deciding import decide, leaving_version
 from .observing import Look, look_at
-from .state import Event, Phase, RollState
+from .state import Phase, RollState
 
 Told = Callable[[RollState], object]
 
@@ -50,28 +51,16 @@ def take_step(context: StepContext, model: str) -> RollState | None:
     if look is None:
         return None
     decision = decide(look.state, look.seen, look.now_ms)
+    if decision.withdraws:
+        is_kept = look.state.phase is Phase.DRAINING
+        withdraw(context.operator, model, leaving_version(look.state), keep=is_kept)
+        look = look_at(context.operator, model)
+        if look is None:
+            return None
+        decision = decide(look.state, look.seen, look.now_ms)
     if decision.event is None:
         return None
-    if decision.event is Event.DRAINED:
-        gone = _without_leaving(context.operator, look)
-        if gone is None:
-            return None
-        look = gone
     return write(context, look, Cause(event=decision.event, reason=decision.reason, by="jobs"))
-
-
-def _without_leaving(operator: Operator, look: Look) -> Look | None:
-    """Take out the version that leaves; None where it still has something to do."""
-    version = leaving_version(look.state)
-    if version not in look.seen.offered or version == look.seen.stable:
-        return look
-    is_kept = look.state.phase is Phase.DRAINING
-    if withdraw(operator, look.deployment.model, version, keep=is_kept):
-        return None
-    after = look_at(operator, look.deployment.model)
-    if after is None or after.state != look.state:
-        raise ChangedError(f"somebody else has changed {look.deployment.model} meanwhile")
-    return after
 
 
 def write(context: StepContext, look: Look, cause: Cause) -> RollState:
@@ -90,6 +79,8 @@ def write(context: StepContext, look: Look, cause: Cause) -> RollState:
         operator.executor.run_all(rolls.record_end(operator.keys(model), after.to_wire()))
     reconfigure(operator, look.deployment, record_fields(after, look.seen.stable))
     context.tell(after)
+    if after.phase is Phase.COMPLETED:
+        forget_surplus(operator, model, after.plan.keep)
     try:
         keep_copy(operator, context.store, model)
     except StoreError as error:

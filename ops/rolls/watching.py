@@ -77,7 +77,7 @@ class Watcher:
             self._due.pop(model, None)
             return
         keep_moment(self._operator, look)
-        if decide(look.state, look.seen, look.now_ms).event is None:
+        if not decide(look.state, look.seen, look.now_ms).is_due:
             self._due.pop(model, None)
             return
         self._have_taken(Step(model=model, epoch=look.deployment.epoch, step=look.state.step))

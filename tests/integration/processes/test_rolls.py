@@ -9,7 +9,7 @@ from support.fleet import until
 
 from batchfleet.ops.rolls.commands import RollError, Wish, command, past_rolls, start
 from batchfleet.ops.rolls.observing import look_at
-from batchfleet.ops.rolls.plan import Plan
+from batchfleet.ops.rolls.plan import WORKER_BY_WORKER, Plan
 from batchfleet.ops.rolls.state import Event, Phase, TransitionError
 from batchfleet.ops.rolls.steps import StepContext
 from batchfleet.producer.client import Client
@@ -225,3 +225,27 @@ def test_a_state_that_a_foreign_hand_wrote_is_not_followed(rolling):
     command(context(rolling), MODEL, Event.ROLL_BACK)
     wait_for(rolling, Phase.ROLLED_BACK)
     assert len(jobs.events("roll.unreadable")) == 1
+
+
+def test_worker_by_worker_no_worker_has_both(rolling):
+    with Load(rolling) as load:
+        begin(rolling, plan=replace(BRIEF, strategy=WORKER_BY_WORKER))
+        wait_for(rolling, Phase.SHIFTING)
+        lanes = rolling.lanes(MODEL).values()
+        assert sorted(tuple(said) for said in lanes) == [("1",), ("2",)]
+        wait_for(rolling, Phase.COMPLETED)
+        rolling.wait_served(MODEL, "2", workers=2)
+        count = len(load.versions)
+        until(lambda: len(load.versions) > count + 50, "requests are answered")
+    assert not load.errors
+    assert set(load.versions[count + 4 :]) == {"2"}
+
+
+def test_worker_by_worker_it_goes_back_as_well(rolling):
+    with Load(rolling) as load:
+        begin(rolling, plan=replace(BRIEF, strategy=WORKER_BY_WORKER, hold_s=600.0))
+        wait_for(rolling, Phase.SHIFTING)
+        command(context(rolling), MODEL, Event.ROLL_BACK)
+        wait_for(rolling, Phase.ROLLED_BACK)
+        rolling.wait_served(MODEL, "1", workers=2)
+    assert not load.errors

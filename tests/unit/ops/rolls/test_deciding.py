@@ -179,10 +179,10 @@ def test_a_version_leaves_once_nothing_waits_for_it():
     assert record_fields(state, "1")["stable"] == b"2"
     waiting = decided(state, observed(ALL_READY, stable="2", left=3))
     assert waiting.reason == "3 requests of 1 are still to be answered"
-    assert decided(state, observed(ALL_READY, stable="2")).event is Event.DRAINED
-    assert decided(state, observed(ALL_READY, stable="2", offered=["2"], left=3)).event is (
-        Event.DRAINED
-    )
+    done = decided(state, observed(ALL_READY, stable="2"))
+    assert (done.event, done.withdraws) == (None, True)
+    gone = observed(ALL_READY, stable="2", offered=["2"])
+    assert decided(state, gone).event is Event.DRAINED
 
 
 def test_while_the_old_version_leaves_it_may_come_back():
@@ -192,45 +192,72 @@ def test_while_the_old_version_leaves_it_may_come_back():
     assert record_fields(state, "2")["stable"] == b"1"
 
 
-def fleet(ready, others):
-    return {**dict.fromkeys(ready, "ready"), **dict.fromkeys(others, "")}
+class Machines:
+    """Workers with room for one version each, which do as the record says, one look later."""
+
+    def __init__(self, names):
+        self.loaded = dict.fromkeys(names, "1")
+        self.counts = stats()
+
+    def look(self):
+        names = list(self.loaded)
+        self.counts = self.counts.plus(stats(QUICK))
+        return observed(
+            {name: "ready" if self.loaded[name] == "2" else "" for name in names},
+            serving=[name for name in names if self.loaded[name] == "1"],
+            holding=[name for name in names if self.loaded[name] == "1"],
+            counts={"1": self.counts, "2": self.counts},
+        )
+
+    def follow(self, state):
+        for name in self.loaded:
+            if name in state.cleared:
+                assert self.loaded[name] in ("", "2"), "two copies do not fit"
+                self.loaded[name] = "2"
+            elif name in state.workers:
+                self.loaded[name] = ""
 
 
 def test_worker_by_worker_one_after_the_other_changes_over():
-    names = ["a", "b", "c", "d"]
-    plan = Plan(weights=(10.0, 50.0, 100.0), strategy=WORKER_BY_WORKER, min_ready=3)
-    seen = observed(fleet([], names), serving=names)
-    state = new_roll(plan, seen=seen)
-    assert state.workers == ("a",)
+    machines = Machines("abcd")
+    plan = Plan(weights=(10.0, 50.0, 100.0), strategy=WORKER_BY_WORKER, min_ready=3, hold_s=0)
+    state = new_roll(plan, seen=machines.look())
+    assert (state.workers, state.cleared) == (("a",), ())
     fields = record_fields(state, "1")
-    assert fields["workers:2"] == b'{"only":["a"]}'
+    assert fields["workers:2"] == b'{"only":[]}'
     assert fields["workers:1"] == b'{"except":["a"]}'
     steps = []
     for _ in range(20):
-        seen = observed(
-            fleet(state.workers, [n for n in names if n not in state.workers]),
-            serving=[n for n in names if n not in state.workers],
-            counts={"1": stats(QUICK), "2": stats(QUICK)},
-        )
-        state = step = changed(
-            state, Cause(event=decided(state, seen).event or Event.HELD), seen, T0_MS
-        )
-        steps.append((step.phase.value, step.weight, "".join(step.workers)))
+        machines.follow(state)
+        assert sum(version != "" for version in machines.loaded.values()) >= 3
+        seen = machines.look()
+        if event := decided(state, seen, 1).event:
+            state = changed(state, Cause(event=event), seen, T0_MS)
+            steps.append((state.phase.value, state.weight, "".join(machines.loaded.values())))
         if state.weight == 100:
             break
     assert steps == [
-        ("shifting", 10.0, "a"),
-        ("loading", 10.0, "ab"),
-        ("shifting", 50.0, "ab"),
-        ("loading", 50.0, "abc"),
-        ("shifting", 100.0, "abc"),
+        ("loading", 0.0, "111"),
+        ("shifting", 10.0, "2111"),
+        ("loading", 10.0, "2111"),
+        ("loading", 10.0, "211"),
+        ("shifting", 50.0, "2211"),
+        ("loading", 50.0, "2211"),
+        ("loading", 50.0, "221"),
+        ("shifting", 100.0, "2221"),
     ]
+    state = changed(state, Cause(event=Event.HELD_LAST), machines.look(), T0_MS)
+    still = observed(dict.fromkeys("abcd", "ready"), stable="2", offered=["2"], holding=["d"])
+    assert decided(state, still).reason == "1 workers have not let go of 1 yet"
+    gone = observed(dict.fromkeys("abcd", "ready"), stable="2", offered=["2"])
+    ended = changed(state, Cause(event=decided(state, gone).event), gone, T0_MS)
+    assert record_fields(ended, "2")["workers:2"] == b""
 
 
 def test_worker_by_worker_one_that_is_gone_is_replaced():
     plan = Plan(weights=(50.0, 100.0), strategy=WORKER_BY_WORKER)
-    state = new_roll(plan, seen=observed(fleet([], "ab"), serving="ab"))
-    seen = observed(fleet([], "bc"), serving="bc")
+    state = new_roll(plan, seen=observed(dict.fromkeys("ab", ""), serving="ab"))
+    seen = observed(dict.fromkeys("bc", ""), serving="bc", holding="bc")
     assert decided(state, seen).event is Event.ONE_MORE
     after = changed(state, Cause(event=Event.ONE_MORE), seen, T0_MS)
     assert after.workers == ("b",)
