@@ -36,7 +36,8 @@ _VERSIONS = {
     "4": Stub(load="raise ValueError('these weights do not fit')"),
 }
 _NEVER = "4"
-_OPTIONS = ("--steps", "20,60,100", "--hold", "1", "--min-samples", "20")
+_DRAWN = ("1", "2", "3") * 2 + (_NEVER,)
+_OPTIONS = ("--steps", "10,30,60,100", "--hold", "2", "--min-samples", "20")
 _SLACK_S = 0.5
 # Well within the time that replies are kept.
 _REST_S = 120.0
@@ -61,7 +62,7 @@ class Play:
         pause_s(self.chance.uniform(0.1, 2.0))
 
     def start(self):
-        version = self.chance.choice(list(_VERSIONS))
+        version = self.chance.choice(_DRAWN)
         strategy = self.chance.choice(("beside", "worker-by-worker"))
         self._say("roll", "start", f"{MODEL}/{version}", *_OPTIONS, "--strategy", strategy)
 
@@ -78,7 +79,7 @@ class Play:
         self._say("roll", "rollback", MODEL)
 
     def deploy(self):
-        version = self.chance.choice(list(_VERSIONS))
+        version = self.chance.choice(_DRAWN)
         self._say("deploy", f"{MODEL}/{version}", "--wait", "20")
 
     def kill_program(self):
