@@ -29,12 +29,19 @@ class Span:
 
 def longest_gap_ms(load, span):
     """The longest time without an answer, the ends of the span included."""
+    return longest_gap(load, span)[0]
+
+
+def longest_gap(load, span):
+    """The same, and how many seconds after the begin of the span it began."""
     answers = sorted(
         one.over_at
         for one in list(load.requests)
         if one.outcome == OK and span.began <= one.over_at <= span.ended
     )
-    return 1000 * max(b - a for a, b in pairwise([span.began, *answers, span.ended]))
+    moments = pairwise([span.began, *answers, span.ended])
+    gap_s, at = max((after - before, before) for before, after in moments)
+    return 1000 * gap_s, at - span.began
 
 
 def failed(load, span):

@@ -15,7 +15,7 @@ from tests.support.fleet import until
 
 from .arena import LOAD, quiet, rolling_fleet, saturation_per_s, serve_first, start_jobs, steady
 from .commands import must
-from .gaps import SLACK_MS, Mark, Span, failed, longest_gap_ms, misnamed
+from .gaps import SLACK_MS, Mark, Span, failed, longest_gap, longest_gap_ms, misnamed
 from .records import COMPLETED, ROLLED_BACK, record_of, wait_for, wait_over
 from .versions import Stub
 
@@ -45,6 +45,7 @@ class Shift:
 
     span: Span
     longer_ms: float
+    where: str
     errors: int
     late: int
     phase: str
@@ -146,9 +147,11 @@ def _shift(fleet, load, model, options, how):
     # What was sent up to now is answered before anything is counted.
     until(lambda: all(one.over_at for one in load.between(began, after.ended)), "all are answered")
     normal_ms = longest_gap_ms(load, span.before(since))
+    gap_ms, at_s = longest_gap(load, span)
     return Shift(
         span=span,
-        longer_ms=longest_gap_ms(load, span) - normal_ms,
+        longer_ms=gap_ms - normal_ms,
+        where=f"{gap_ms:.0f} after {at_s:.0f} s, {normal_ms:.0f} before",
         errors=len(failed(load, span)),
         late=sum(one.version == gone for one in mark.later_answers(load, after.ended)),
         phase=phase,
@@ -173,7 +176,8 @@ def _promises(title, shifts, kind, phase):
         equals(f"{title} of {seconds:.0f} s: {phase}", ended, len(shifts)),
         equals("… errors", sum(one.errors for one in shifts), 0),
         at_most(
-            "… longest gap between answers over that of as long before, ms, median",
+            "… longest gap between answers over that of as long before, ms, median "
+            f"({'; '.join(one.where for one in shifts)})",
             median(one.longer_ms for one in shifts),
             kind.slack_ms,
         ),
