@@ -9,8 +9,14 @@ from ..broker import fleet
 from ..broker.errors import UnusableKeyError
 from ..wire.deployment import Deployment
 from ..wire.errors import BatchfleetError, ErrorKind, RequestError
-from ..wire.names import shown
-from .deployment import Operator, change, require_deployment, takes_requests, withdraw
+from .deployment import (
+    Operator,
+    change,
+    plain_text,
+    require_deployment,
+    takes_requests,
+    withdraw,
+)
 from .switching import running_roll, surplus
 from .verdict import POLL_S, Waiting
 
@@ -99,7 +105,7 @@ def withdraw_version(place: Place, version: str, *, drain_ms: float, forced: boo
     seen = require_deployment(model, operator.deploy_hash(model))
     if version not in {*seen.versions, *seen.kept}:
         raise RequestError.of(
-            ErrorKind.UNKNOWN_VERSION, f"{model}/{shown(version)} is not in service"
+            ErrorKind.UNKNOWN_VERSION, f"{model}/{plain_text(version)} is not in service"
         )
     if seen.is_default(version):
         raise takes_requests(model, version)

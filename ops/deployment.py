@@ -4,6 +4,7 @@ Plans are pure functions of what the fleet holds; each operation reads, plans, a
 Running an operation again changes nothing but the epoch.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -169,14 +170,19 @@ def change(
 
 def changed_error(model: str, deploy_hash: Mapping[str, bytes]) -> ChangedError:
     """The error that says who has changed a record, and to what."""
-    nonce, stable = (
-        deploy_hash.get(name, b"").decode(errors="replace") for name in ("nonce", "stable")
-    )
-    who = shown(nonce.rpartition(":")[0]) if ":" in nonce else "somebody else"
-    now = (
-        f"{model}/{shown(stable)} is its stable version now" if stable else "it is not deployed now"
-    )
-    return ChangedError(f"{who} has changed {model} meanwhile: {now}")
+    nonce = deploy_hash.get("nonce", b"").decode(errors="replace")
+    stable = deploy_hash.get("stable", b"").decode(errors="replace")
+    who = plain_text(nonce.rpartition(":")[0]) if ":" in nonce else "somebody else"
+    now = f"{model}/{plain_text(stable)} is its stable version" if stable else "it is not deployed"
+    return ChangedError(f"{who} has changed {model} meanwhile: {now} now")
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9._@:-]{1,200}")
+
+
+def plain_text(text: str) -> str:
+    """A text that others wrote, for a message: quoted unless it is a plain word."""
+    return text if _PLAIN.fullmatch(text) else shown(text)
 
 
 def offer(
@@ -252,7 +258,7 @@ def takes_requests(model: str, version: str) -> RequestError:
     """The error that says that a version cannot be withdrawn."""
     return RequestError.of(
         ErrorKind.BAD_REQUEST,
-        f"{model}/{shown(version)} takes requests that name no version; deploy another one first",
+        f"{model}/{plain_text(version)} takes requests that name no version; deploy another first",
     )
 
 

@@ -11,8 +11,8 @@ from enum import StrEnum
 
 from ..wire.deployment import Deployment
 from ..wire.errors import SettingsError
-from ..wire.names import shown
 from ..wire.reading import as_map, from_json
+from .deployment import plain_text
 from .verdict import Verdict
 
 
@@ -149,7 +149,7 @@ def running_roll(raw: bytes) -> str:
     phase = str(roll.get("phase", ""))
     if not phase or phase in _ENDED:
         return ""
-    return f"to {shown(str(roll.get('to')))} is {shown(phase)}"
+    return f"to {plain_text(str(roll.get('to')))} is {plain_text(phase)}"
 
 
 def surplus(deployed: Deployment, keep: int) -> list[str]:

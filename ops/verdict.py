@@ -37,7 +37,7 @@ class Verdict:
 
     Attributes:
         workers: how many of them have read the model's record, be it an earlier one.
-        elsewhere: how many have not, so far.
+        elsewhere: how many have not so far, where none has.
         ready: how many serve it.
         refused: worker → why it refuses.
         serving: how many serve the version that it is to replace.
@@ -94,8 +94,6 @@ def read_verdict(
     """
     executor, keys = operator.executor, operator.keys(model)
     living = executor.run(membership.living(keys))
-    models = executor.run(fleet.models(operator.namespace))
-    others = executor.run_all([membership.living(operator.keys(other)) for other in models])
     announced = executor.run_all([membership.announcement(keys, worker) for worker in living])
     said = dict(zip(living, map(WorkerAnnouncement.from_fields, announced), strict=True))
     heard = {
@@ -105,7 +103,7 @@ def read_verdict(
     }
     return Verdict(
         workers=len(living),
-        elsewhere=len({worker for workers in others for worker in workers} - set(living)),
+        elsewhere=0 if living else _workers_elsewhere(operator),
         ready=sum(one.state_of(version) == READY for one in heard.values()),
         refused={
             worker: one.reason_of(version)
@@ -115,6 +113,13 @@ def read_verdict(
         serving=sum(one.state_of(stable) == READY for one in said.values()) if stable else 0,
         said=said,
     )
+
+
+def _workers_elsewhere(operator: Operator) -> int:
+    executor = operator.executor
+    models = executor.run(fleet.models(operator.namespace))
+    living = executor.run_all([membership.living(operator.keys(model)) for model in models])
+    return len({worker for workers in living for worker in workers})
 
 
 def await_verdict(

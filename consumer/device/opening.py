@@ -22,6 +22,9 @@ from ..link.protocol import Load
 from .load_pace import LoadPace
 from .opened import Opener, OpeningOptions, VersionFiles
 
+# Files of a version that are read in no time; to give way to others would take longer.
+_LIGHT_BYTES = 8 * 1024 * 1024
+
 
 def store_opener(options: OpeningOptions) -> Opener:
     """An opener of versions in stores that runs users' code as far as `options` allow."""
@@ -42,34 +45,36 @@ def _open(load: Load, options: OpeningOptions, pace: LoadPace) -> VersionFiles:
         StoreError: it is missing, not what its manifest says or what was deployed, or its code
             must not run here.
     """
-    store, manifest, folder = pace.aside(partial(_fetch, load, options))
-    return VersionFiles(
-        model_class=_class_of(store, manifest, folder, options),
-        folder=folder,
-        parameters=manifest.parameters,
-        lineage=manifest.lineage,
-        size_bytes=sum(entry.size_bytes for entry in manifest.files.values()),
-        golden=manifest.golden,
-        measurements=measurements_of(manifest, options.cache),
-    )
-
-
-def _fetch(load: Load, options: OpeningOptions) -> tuple[Store, Manifest, Path]:
-    """A version's store, its manifest and the folder of its checked files; a runtime is imported.
-
-    Raises:
-        StoreError: as of `_open`.
-    """
     store = Store(load.store, options.cache)
     manifest = store.manifest(load.model, load.version)
     if options.own_store and (why := store.why_not_ours(load.model, load.version)):
         raise StoreError(f"{why}; `shared_store` can allow a store by its path")
     if why := disagreement(VersionRecord.from_wire(load.record, {}), manifest):
         raise StoreError(why)
+    size_bytes = sum(entry.size_bytes for entry in manifest.files.values())
+    fetch = partial(_fetch, store, manifest)
+    folder = pace.aside(fetch) if size_bytes > _LIGHT_BYTES else fetch()
+    return VersionFiles(
+        model_class=_class_of(store, manifest, folder, options),
+        folder=folder,
+        parameters=manifest.parameters,
+        lineage=manifest.lineage,
+        size_bytes=size_bytes,
+        golden=manifest.golden,
+        measurements=measurements_of(manifest, options.cache),
+    )
+
+
+def _fetch(store: Store, manifest: Manifest) -> Path:
+    """The folder of a version's checked files; its runtime is imported, where it has one.
+
+    Raises:
+        StoreError: as of `_open`.
+    """
     folder = store.fetch_files(manifest)
     if manifest.code is None:
         resolve(manifest.runtime)
-    return store, manifest, folder
+    return folder
 
 
 def _class_of(

@@ -21,11 +21,8 @@ class FreeMemory:
         now_ms = self._worker.now_ms()
         if now_ms >= self._next_ms:
             self._next_ms = now_ms + _EVERY_MS
-            free = (
-                self._worker.free_device_bytes
-                if self._is_cuda
-                else self._worker.context.devices.free_bytes()
-            )
+            devices = self._worker.context.devices
+            free = self._worker.free_device_bytes if self._is_cuda else devices.free_bytes()
             if abs(free - self._told) > self._told * _SHARE:
                 self._told = free
         return {"free_bytes": str(self._told)} if self._told else {}

@@ -162,6 +162,21 @@ def test_of_two_who_have_read_the_same_record_one_changes_it(wire):
     assert configure(wire, {"roll": b"second"}, wire.stamp()) == epoch + 1
 
 
+def test_of_two_who_deploy_by_the_same_record_one_does(wire):
+    known = wire.stamp()
+    command = fleet.deploy(wire.keys, SECOND, streams(wire), "c", ["acme"], known)
+    assert wire.run(command) == known.epoch + 1
+    before = wire.run(fleet.deploy_hash(wire.keys))
+    third = replace(SECOND, version="3")
+    for stamp in (known, Stamp(known.epoch + 1, "another"), Stamp()):
+        command = fleet.deploy(wire.keys, third, streams(wire, third), "d", ["other"], stamp)
+        assert wire.run(command) == fleet.CHANGED
+    assert wire.run(fleet.deploy_hash(wire.keys)) == before
+    assert not wire.ask("EXISTS", wire.keys.ingress("other"), *streams(wire, third))
+    assert wire.run(fleet.tenants(wire.keys)) == ["acme", TENANT]
+    wire.ask("DEL", wire.keys.ingress("acme"))
+
+
 def test_streams_are_made_by_who_was_first_alone(wire):
     stale = Stamp(99, "another")
     command = fleet.configure(wire.keys, {"set:backlog": b"5"}, streams(wire), "c", stale)

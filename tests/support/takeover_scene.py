@@ -21,12 +21,14 @@ class Crew:
     """Workers of a model: each follows the record one look later, and loads in some looks more.
 
     `loads` says of a version in how many looks it is loaded; `refuses` which worker refuses which.
+    What a worker is to have no more is there for two looks yet.
     """
 
     def __init__(self, wire, names, **facts):
         self.wire, self.names, self.facts = wire, names, facts
         self.loads, self.refuses = {}, {}
         self.lanes = {name: {"1": 0} for name in names}  # version → looks until it is ready
+        self.leaving = {name: {} for name in names}  # version → looks until it is gone
         self.fewest = len(names)
         for name in names:
             assert wire.run(membership.join(wire.keys, name, TTL_MS, self._said(name)))
@@ -37,6 +39,9 @@ class Crew:
         for name in self.names if seen is not None else ():
             wanted = [version for version in seen.versions if seen.loads(version, name)]
             known = self.lanes[name]
+            gone = dict.fromkeys(known.keys() - set(wanted), 2)
+            leaving = {**self.leaving[name], **gone}
+            self.leaving[name] = {one: left - 1 for one, left in leaving.items() if left}
             self.lanes[name] = {
                 version: max(0, known.get(version, self.loads.get(version, 1) + 1) - 1)
                 for version in wanted
@@ -50,7 +55,12 @@ class Crew:
         versions = {
             version: self._state(name, version, left) for version, left in self.lanes[name].items()
         }
+        versions |= {version: {"state": "draining"} for version in self.leaving[name]}
         return WorkerAnnouncement(versions=versions, stamp=stamp, facts=self.facts).to_fields()
+
+    def copies(self, name):
+        """How many versions are in the memory of a worker."""
+        return len(self.lanes[name]) + len(self.leaving[name])
 
     def _state(self, name, version, left):
         if version in self.refuses.get(name, ()):

@@ -73,7 +73,7 @@ def test_requests_of_the_version_before_are_reported_and_it_stays(cli, store, cl
 
 def test_a_version_that_takes_requests_is_not_undeployed(cli, store, executor, keys):
     cli("deploy", "m/1")
-    assert "m/'1' takes requests" in cli("undeploy", "m/1", exit_code=1).stderr
+    assert "m/1 takes requests" in cli("undeploy", "m/1", exit_code=1).stderr
     assert "unknown_version" in cli("undeploy", "m/9", exit_code=1).stderr
     assert "unknown_model" in cli("undeploy", "other/1", exit_code=1).stderr
     assert record(executor, keys).stable == "1"

@@ -4,7 +4,7 @@ import pytest
 
 from batchfleet.models.manifest import Manifest
 from batchfleet.ops.precision import settle
-from batchfleet.wire.deployment import BF16, EXACT, FP32, Deployment
+from batchfleet.wire.deployment import BF16, EXACT, FP32, Deployment, KeptVersion
 from batchfleet.wire.errors import SettingsError, VersionRefusedError
 
 AUTO = Manifest(model="m", version="1", runtime="echo", precision="auto", code_sha256="1" * 64)
@@ -43,6 +43,14 @@ def test_auto_is_measured_when_it_is_first_deployed():
 def test_a_version_keeps_its_precision_when_it_is_deployed_again():
     assert settle(AUTO, deployed(BF16), "", never).precision == BF16
     assert settle(AUTO, deployed(EXACT), "", never).precision == EXACT
+
+
+def test_a_version_that_was_withdrawn_comes_back_with_its_precision():
+    record = replace(AUTO.record(), precision=BF16)
+    stable = replace(record, version="2")
+    kept = {"1": KeptVersion(3, record)}
+    found = Deployment(model="m", stable="2", versions={"2": stable}, kept=kept)
+    assert settle(AUTO, found, "", never).precision == BF16
 
 
 def test_the_operator_has_the_last_word():
