@@ -11,7 +11,7 @@ from ..wire.errors import ErrorBody, ErrorKind
 from ..wire.keys import ModelKeys
 from ..wire.limits import RESEND_WINDOW_MS
 from ..wire.reply import Envelope, encode_error, status_of
-from ..wire.stats import outcome_field
+from ..wire.stats import counts_of
 from . import requests
 from .interface import Executor
 from .requests import Finished, FinishItem
@@ -42,7 +42,7 @@ def end_requests(
     Raises:
         ServerError: the server failed; ending them again does no harm.
     """
-    counter = outcome_field(version, error.kind) if version else ""
+    counts = counts_of(version, error.kind) if version else ()
     result_ttl_ms = deployment.limits.result_ttl_ms
     items = [
         FinishItem(
@@ -56,7 +56,7 @@ def end_requests(
             # `finish` adds what is left until the deadline.
             tombstone_ttl_ms=result_ttl_ms + RESEND_WINDOW_MS,
             has_blob=True,  # perhaps: it is removed unseen
-            counter=counter,
+            counts=counts,
         )
         for envelope in envelopes
     ]

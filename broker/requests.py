@@ -9,7 +9,7 @@ from ..wire.deployment import AUTO_ROWS, Stamp, VersionRecord
 from ..wire.errors import ErrorKind
 from ..wire.keys import WORK_GROUP, ModelKeys, member
 from ..wire.request import Request
-from ..wire.stats import outcome_field
+from ..wire.stats import Counts, outcome_field
 from .commands import Command, Part, as_is, call, plain, waiting_command
 
 Fields = list[bytes]
@@ -73,8 +73,8 @@ class FinishItem(NamedTuple):
     tombstone must outlive every copy of the entry that may still be on its way. Where `accept`
     noted another `result_ttl_ms`, that holds, and the tombstone follows. `outputs` are
     written under a key of their own, to which the reply points; `has_blob` has the inputs' key
-    removed; `is_dead` has the entry kept among the dead letters. `counter` is the field of the
-    stats (`wire.stats.outcome_field`) that counts the end; empty = none, nor what it has cost.
+    removed; `is_dead` has the entry kept among the dead letters. `counts` is by how much the fields
+    of the stats grow with it (`wire.stats.counts_of`).
     """
 
     stream: str
@@ -89,9 +89,7 @@ class FinishItem(NamedTuple):
     outputs: bytes = b""
     has_blob: bool = False
     is_dead: bool = False
-    counter: str = ""
-    rows: int = 0
-    device_us: int = 0
+    counts: Counts = ()
 
     @property
     def size(self) -> int:
@@ -302,7 +300,7 @@ def finish(keys: ModelKeys, worker: str, items: Sequence[FinishItem]) -> Command
     args: list[Part] = [
         worker, len(streams), len(items), limits.JOURNAL_LINES_MAX, limits.NOTIFY_BYTES_MAX,
         limits.DEAD_LETTERS_MAX, limits.DEAD_BYTES_MAX, limits.RESULT_TTL_MS_MAX,
-        limits.OPEN_MS_MAX,
+        limits.OPEN_MS_MAX, *_growth(items),
     ]  # fmt: skip
     for item in items:
         tenant, request_id = item.tenant, item.request_id
@@ -319,12 +317,19 @@ def finish(keys: ModelKeys, worker: str, items: Sequence[FinishItem]) -> Command
             request_id,
             item.journal,
             int(item.is_dead),
-            item.counter,
-            item.rows,
-            item.device_us,
+            " ".join([f"{name} {by}" for name, by in item.counts]),
         )
     _add_blobs(keys, items, script_keys, args)
     return call("finish", script_keys, args, lambda raw: [_FINISHED[outcome] for outcome in raw])
+
+
+def _growth(items: Sequence[FinishItem]) -> list[Part]:
+    """How many fields of the stats grow, and by how much each, where all items are answered."""
+    sums: dict[str, int] = {}
+    for item in items:
+        for name, by in item.counts:
+            sums[name] = sums.get(name, 0) + by
+    return [len(sums), *(part for pair in sums.items() for part in pair)]
 
 
 def _add_blobs(

@@ -3,7 +3,7 @@
 The scripts that end requests count there, under the gate: each request once. Pure.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate
 
@@ -27,6 +27,30 @@ def outcome_field(version: str, error: ErrorKind | None = None) -> str:
     if error is ErrorKind.CANCELLED:
         return ""
     return f"{version}:{OK if error is None else error.source.value}"
+
+
+Counts = Sequence[tuple[str, int]]
+"""Fields of the stats, and by how much each grows."""
+
+
+def counts_of(
+    version: str,
+    error: ErrorKind | None = None,
+    *,
+    latency_ms: float = 0.0,
+    rows: int = 0,
+    device_us: int = 0,
+) -> Counts:
+    """What the end of one request adds. Errors have no latency."""
+    field = outcome_field(version, error)
+    counts = [(field, 1)] if field else []
+    if error is None:
+        # The power of 2 that is the upper edge of its bucket.
+        power = max(0, int(latency_ms) - 1).bit_length()
+        counts.append((f"{version}:h{min(power, LATENCY_BUCKETS - 1)}", 1))
+    if field and device_us:
+        counts += ((f"{version}:rows", rows), (f"{version}:device_us", device_us))
+    return counts
 
 
 def stats_fields(version: str) -> list[str]:

@@ -30,6 +30,7 @@
 --       STALE     the queue is gone, or it or what parks has the wrong type; read the deploy
 --                 record again (kept)
 --       GONE      the ingress entry is no longer there
+-- part: whole
 -- part: count
 -- part: now
 -- part: ring

@@ -15,18 +15,18 @@
 --       5 size up to which a notification carries the whole reply
 --       6 dead letters kept   7 bytes of them kept
 --       8 longest TTL of a reply, ms   9 longest that a request may be open, ms
+--       10 number of fields of the stats   then each of them, and by how much it grows where all items
+--       are answered
 --       then for each item: number of its stream (0 = none), entry id, member of due, reply,
 --       TTL of the reply ms, TTL of the tombstone ms (both where no other TTL was asked for), status, channel, id, journal line
 --       ('' = none), '1' where the request is given up: its entry is kept among the dead letters,
---       field of the stats that counts it ('' = none), its rows, and the device time that they took,
---       microseconds
+--       its part of the growth of the stats, as 'field number field number' ('' = none)
 --       then for each blob: number of its item, content ('' = remove it), TTL ms
 -- RESULT outcome of each item: ANSWERED, CLOSED (somebody was first), NOT_MINE,
 --       KEPT (its dead letter could not be written: nothing was answered, nothing ended);
 --       the error WRONGTYPE where `due` has the wrong type: nothing was written
--- part: count
--- part: now
 -- part: whole
+-- part: count
 local due, journal, dead, ttls, worker = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 local streams, items = tonumber(ARGV[2]), tonumber(ARGV[3])
 local journal_max, whole_max = ARGV[4], tonumber(ARGV[5])
@@ -108,33 +108,11 @@ local function ttl_of(member, default)
   return ttl
 end
 
-local before_outcome = {}  -- version and colon of each field that counts
-local function prefix_of(field)
-  local prefix = before_outcome[field] or string.match(field, '^.*:')
-  before_outcome[field] = prefix
-  return prefix
-end
-
--- Latency counts for answers with outputs: from the work entry on, in buckets whose edges are powers
--- of 2 ms; the last is open.
-local now
-local function count_answer(a)
-  local field = ARGV[a + 11]
-  local prefix = prefix_of(field)
-  count(field, 1)
-  count(prefix .. 'rows', tonumber(ARGV[a + 12]))
-  count(prefix .. 'device_us', tonumber(ARGV[a + 13]))
-  if field ~= prefix .. 'ok' then return end
-  now = now or now_ms()
-  local took = now - tonumber(string.match(ARGV[a + 1], '^%d+') or now)
-  local _, bucket = math.frexp(math.max(0, took - 1))
-  count(prefix .. 'h' .. math.min(15, bucket), 1)
-end
-
--- It was held by its worker for longer than it was open.
-local function count_closed(a, tombstone)
-  if redis.pcall('GET', tombstone) == 'deadline_exceeded' then
-    count(prefix_of(ARGV[a + 11]) .. 'fleet', 1)
+-- What is not answered does not count; but what its worker has held for longer than it was open does.
+local function discount(growth, outcome, tombstone)
+  for field, by in string.gmatch(growth, '(%S+) (%d+)') do count(field, -tonumber(by)) end
+  if outcome == 'CLOSED' and redis.pcall('GET', tombstone) == 'deadline_exceeded' then
+    count(string.match(growth, '^(.-):') .. ':fleet', 1)
   end
 end
 
@@ -144,12 +122,7 @@ local function answer(item, a, tombstone, reply)
   if s > 0 and ARGV[a + 10] == '1' and redis.call('ZSCORE', due, ARGV[a + 2]) then
     if not write_letter(item, a, KEYS[5 + s]) then return 'KEPT' end
   end
-  local counts = ARGV[a + 11] ~= ''
-  if redis.call('ZREM', due, ARGV[a + 2]) ~= 1 then
-    if counts and s > 0 then count_closed(a, tombstone) end
-    return 'CLOSED'
-  end
-  if counts then count_answer(a) end
+  if redis.call('ZREM', due, ARGV[a + 2]) ~= 1 then return 'CLOSED' end
   local ttl = ttl_of(ARGV[a + 2], default)
   keep_blobs(item)
   if redis.pcall('RPUSH', reply, ARGV[a + 3]) ~= 1 then
@@ -164,14 +137,16 @@ local function answer(item, a, tombstone, reply)
   return 'ANSWERED'
 end
 
-local a, k = 10 + 14 * items, 6 + streams + 2 * items
+local first = 11 + 2 * tonumber(ARGV[10])
+for i = 11, first - 1, 2 do count(ARGV[i], tonumber(ARGV[i + 1])) end
+local a, k = first + 12 * items, 6 + streams + 2 * items
 while k <= #KEYS do
   local item = tonumber(ARGV[a])
   blobs[item] = blobs[item] or {}
   table.insert(blobs[item], {key = KEYS[k], content = ARGV[a + 1], ttl = ARGV[a + 2]})
   a, k = a + 3, k + 1
 end
-a, k = 10, 6 + streams
+a, k = first, 6 + streams
 for i = 1, items do
   local s = tonumber(ARGV[a])
   if s > 0 and not is_mine(KEYS[5 + s], ARGV[a + 1]) then
@@ -183,7 +158,10 @@ for i = 1, items do
       table.insert(over[s], ARGV[a + 1])
     end
   end
-  a, k = a + 14, k + 2
+  if outcomes[i] ~= 'ANSWERED' and ARGV[a + 11] ~= '' then
+    discount(ARGV[a + 11], s > 0 and outcomes[i], KEYS[k])
+  end
+  a, k = a + 12, k + 2
 end
 for s, entries in pairs(over) do
   redis.call('XACK', KEYS[5 + s], 'worker', unpack(entries))

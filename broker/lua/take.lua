@@ -16,10 +16,10 @@
 --       7 field of the stats that counts what waited in vain for longer than it was open
 -- RESULT {{stream, {{entry id, {field, value, …}}, …}}, …}, or the error FENCED, or STALE where the
 --       deploy record is another by now
+-- part: whole
 -- part: count
 -- part: now
 -- part: ring
--- part: whole
 local worker, room, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local bytes_max = bytes
 if not redis.call('ZSCORE', KEYS[1], worker) then

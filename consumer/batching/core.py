@@ -24,12 +24,12 @@ from ..link.protocol import (
     Refused,
     Run,
 )
-from . import dispatch
+from . import dispatch, overrun
 from .batcher import Arrivals, WaitingRow, choose_batch, linger_ms
 from .cost import GAIN
 from .device_queue import DeviceQueue
 from .held_requests import HeldRequests
-from .overrun import Overrun, overrun_beside, overrun_of_batch, overrun_of_load, overrun_of_one
+from .overrun import Overrun
 from .state import HeldRequest, Lane, Phase, RunningBatch, TakenEntry
 from .suspects import Suspects
 
@@ -401,15 +401,15 @@ class Core:
         """The time limit that was overrun, if any; the device process counts as hung then."""
         waiting = self.unloaded_lanes()
         if self.device_up and not self.is_greeted and waiting:  # it does not come up
-            return overrun_of_load(waiting[0], now_ms - self.progress_ms)
+            return overrun.of_start(waiting[0], now_ms - self.progress_ms)
         loading = self.queue.loading
         if loading is not None:
-            return overrun_of_load(loading, now_ms - self.queue.since_ms)
+            return overrun.of_load(loading, now_ms - self.queue.since_ms)
         if self.running is not None:
-            found = overrun_of_batch(self.running, now_ms)
+            found = overrun.of_batch(self.running, now_ms)
         else:
-            found = overrun_beside(self.requests.held.values(), now_ms - self.progress_ms)
-        return found or overrun_of_one(self._not_on_device(), now_ms)
+            found = overrun.of_sides(self.requests.held.values(), now_ms - self.progress_ms)
+        return found or overrun.of_one(self._not_on_device(), now_ms)
 
     def lanes_at_work(self) -> list[Lane]:
         """Lanes whose code runs in the device process right now, each once."""

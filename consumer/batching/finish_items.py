@@ -20,7 +20,7 @@ from ...wire.reply import (
     status_of,
 )
 from ...wire.states import State
-from ...wire.stats import outcome_field
+from ...wire.stats import counts_of
 from .retrying import final_kind, is_dead_letter
 from .state import EndedRequest, HeldRequest
 
@@ -29,19 +29,21 @@ _JOURNAL_EVERY = 100
 _OK = State.OK.value
 
 
-def finish_item(ended: EndedRequest, keys: ModelKeys, worker: str, offset_ms: float) -> FinishItem:
-    """The item for `finish`. `offset_ms` is server time minus monotonic time."""
+def finish_item(
+    ended: EndedRequest, keys: ModelKeys, worker: str, now_ms: float, offset_ms: float
+) -> FinishItem:
+    """The item for `finish`. `offset_ms` is server time minus monotonic time, which is `now_ms`."""
     held, answer, _ = ended
     entry, limits = held.entry, held.lane.record.limits
     receipt = _receipt(ended, worker, offset_ms)
-    version, outputs = held.lane.version, b""
+    outputs, error_kind = b"", None
     is_dead = False
     if answer is not None:
-        status, counter = _OK, outcome_field(version)
+        status = _OK
         reply, outputs = _answer(held, answer.outputs, keys, receipt)
     else:
         error = _error_body(ended)
-        counter = outcome_field(version, error.kind)
+        error_kind = error.kind
         is_dead = is_dead_letter(error.kind)
         status = status_of(error.kind).value
         reply = encode_error(_envelope(held), error, receipt)
@@ -61,9 +63,13 @@ def finish_item(ended: EndedRequest, keys: ModelKeys, worker: str, offset_ms: fl
         outputs,
         entry.inputs_at == BLOB,
         is_dead,
-        counter,
-        held.rows if held.device_ms else 0,
-        int(held.device_ms * 1000),
+        counts_of(
+            held.lane.version,
+            error_kind,
+            latency_ms=now_ms + offset_ms - entry.accepted_ms,
+            rows=held.rows,
+            device_us=int(held.device_ms * 1000),
+        ),
     )
 
 

@@ -37,6 +37,14 @@ def _cuda() -> Any:
     return getattr(sys.modules.get("torch"), "cuda", None)
 
 
+def _room(device: str) -> int | None:
+    """What is left for a version; None where it is not known: its code uses CUDA without torch."""
+    if not device.startswith("cuda"):
+        return free_host_bytes()
+    cuda = _cuda()
+    return None if cuda is None else int(cuda.mem_get_info(device)[0])
+
+
 def require_room(load: Load, needed_bytes: int) -> None:
     """Go on where a version can be loaded beside what serves; a first load is tried in any case.
 
@@ -45,8 +53,8 @@ def require_room(load: Load, needed_bytes: int) -> None:
     """
     if not load.beside:
         return
-    free_bytes = free_device_bytes(load.device) or free_host_bytes()
-    if needed_bytes > free_bytes:
+    free_bytes = _room(load.device)
+    if free_bytes is not None and needed_bytes > free_bytes:
         raise StoreError(
             f"not enough memory beside {load.beside}: it needs {needed_bytes // _MEBIBYTE} MiB, "
             f"and {free_bytes // _MEBIBYTE} MiB are free"

@@ -96,7 +96,8 @@ class Finisher:
     def _answer(self, keys: ModelKeys, over: Sequence[EndedRequest]) -> Iterator[EndedRequest]:
         """Write answers; gives each request that is settled."""
         worker, faults = self._worker, self._worker.context.faults
-        items = [finish_item(ended, keys, worker.name, worker.server_offset_ms) for ended in over]
+        now_ms, offset_ms = worker.now_ms(), worker.server_offset_ms
+        items = [finish_item(ended, keys, worker.name, now_ms, offset_ms) for ended in over]
         waiting = iter(over)
         for portion in requests.split_finish(items):
             finish = requests.finish(keys, worker.name, portion)

@@ -16,6 +16,8 @@ BATCHER = "tests/unit/consumer/batching/test_batcher.py"
 NEIGHBOURS = "tests/unit/consumer/device/test_neighbours.py"
 ENGINES = "tests/unit/models/test_engines.py"
 CHOICE = "tests/unit/consumer/device/test_engine_choice.py"
+UNIT = "tests/unit/consumer/worker/test_device_unit.py"
+LANES = "tests/unit/consumer/worker/test_lanes.py"
 PRECISION = "tests/unit/ops/test_precision.py"
 
 PROGRAM_MUTANTS = [
@@ -291,5 +293,32 @@ PROGRAM_MUTANTS = [
         before="[keep_output(loaded, output) for output in _run_in_halves(",
         after="[output for output in _run_in_halves(",
         tests=(f"{NEIGHBOURS}::test_halves_may_be_given_in_one_buffer",),
+    ),
+    Mutant(
+        name="a version loads where others serve",
+        breaks="a load keeps nobody waiting, and its crash touches nobody",
+        path="consumer/worker/unit_key.py",
+        before="version=name) if shared in serving else shared\n",
+        after="version=name) if not serving else shared\n",
+        tests=(f"{UNIT}::test_a_version_that_comes_while_others_serve_has_a_process_of_its_own",),
+    ),
+    Mutant(
+        name="a lane goes with what intake has in its hands",
+        breaks="what was taken is answered, or runs elsewhere",
+        path="consumer/worker/worker.py",
+        before="return lane.is_handed_over and (",
+        after="return lane.is_draining and (",
+        tests=(f"{LANES}::test_a_lane_waits_for_what_intake_has_in_its_hands",),
+    ),
+    Mutant(
+        name="a load is blamed for a batch that runs between its parts",
+        breaks="only whose code ran is to blame for a loss",
+        path="consumer/batching/device_queue.py",
+        before="            self._jobs.appendleft(None)\n",
+        after="            self._jobs.append(None)\n",
+        tests=(
+            "tests/unit/consumer/batching/test_core_losses.py::"
+            "test_a_batch_that_runs_between_the_parts_of_a_load_is_timed_and_at_work",
+        ),
     ),
 ]

@@ -34,16 +34,16 @@ ROLL_MUTANTS = [
         name="who comes second counts",
         breaks="each request counts once",
         path="broker/lua/finish.lua",
-        before="    if counts and s > 0 then count_closed(a, tombstone) end\n",
-        after="    if counts then count_answer(a) end\n",
+        before="do count(field, -tonumber(by)) end",
+        after="do count(field, 0) end",
         tests=on_server(STATS, "test_who_comes_second_counts_nothing"),
     ),
     Mutant(
         name="stats of the wrong type stop an answer",
         breaks="counts are no part of the promise",
         path="broker/lua/parts/count.lua",
-        before="redis.pcall('HINCRBY', stats, field, by)) ~= 'number'",
-        after="redis.call('HINCRBY', stats, field, by)) ~= 'number'",
+        before="redis.pcall('HMGET', stats, unpack(fields))",
+        after="redis.call('HMGET', stats, unpack(fields))",
         tests=(
             "tests/contract/test_broker_stats.py::"
             "test_stats_that_cannot_be_written_give_way_and_stop_nothing[session-foreign key]",
@@ -53,8 +53,8 @@ ROLL_MUTANTS = [
         name="a cancel counts against the version",
         breaks="errors are never the caller's",
         path="broker/lua/finish.lua",
-        before="if redis.pcall('GET', tombstone) == 'deadline_exceeded' then",
-        after="if redis.pcall('GET', tombstone) then",
+        before="and redis.pcall('GET', tombstone) == 'deadline_exceeded' then",
+        after="then",
         tests=on_server(STATS, "test_what_was_cancelled_meanwhile_is_nobodys_fault"),
     ),
     Mutant(

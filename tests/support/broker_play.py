@@ -14,6 +14,7 @@ from batchfleet.broker.errors import RefusedError
 from batchfleet.broker.moving import MoveItem
 from batchfleet.wire.keys import PRIORITIES
 from batchfleet.wire.request import Request
+from batchfleet.wire.stats import counts_of
 from batchfleet.wire.work import parse_work
 
 
@@ -164,7 +165,9 @@ class Player:
             work = _pick(self.works, at)
             place = (work.stream, work.entry_id) if is_known else ()
             end = self.wire.end(work.id, ANSWER + worker.encode(), *place)
-            end = end._replace(journal=journal, is_dead=is_dead, counter="1:ok", rows=at)
+            end = end._replace(
+                journal=journal, is_dead=is_dead, counts=counts_of("1", rows=at, device_us=at)
+            )
             items.append(end)
         return [outcome.name for outcome in self.wire.finish(worker, *items)]
 

@@ -20,12 +20,15 @@ from batchfleet.broker.requests import Accepted, Finished
 from batchfleet.testing.twin.executors import MemoryBroker
 from batchfleet.testing.twin.streams import Stream
 from batchfleet.wire.deployment import Limits, VersionRecord
+from batchfleet.wire.errors import ErrorKind
 from batchfleet.wire.keys import ModelKeys
 from batchfleet.wire.request import Request
+from batchfleet.wire.stats import counts_of
 
 ASKED_TTL_MS = 3_600_000
 HOUR_MS = 3_600_000
 BLOB = b"blob"
+MODEL_ERROR = counts_of("1", ErrorKind.MODEL_ERROR)
 SECOND = VersionRecord(version="2", limits=Limits(buckets=(16,)))
 _SPARE_EDGE = 32
 
@@ -75,8 +78,10 @@ def _finish(wire):
     wire.join()
     first, second = (work for work in wire.take() if work.id != "late")
     ends = [wire.end(work.id, ANSWER, work.stream, work.entry_id) for work in (first, second)]
-    given_up = ends[0]._replace(is_dead=True, has_blob=True, journal=b"{}", counter="1:model")
-    answered = ends[1]._replace(outputs=BLOB, journal=b"{}", counter="1:ok", rows=1, device_us=1500)
+    given_up = ends[0]._replace(is_dead=True, has_blob=True, journal=b"{}", counts=MODEL_ERROR)
+    answered = ends[1]._replace(
+        outputs=BLOB, journal=b"{}", counts=counts_of("1", rows=1, device_us=1500)
+    )
     return requests.finish(wire.keys, "w1", [given_up, answered])
 
 

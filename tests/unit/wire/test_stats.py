@@ -5,6 +5,7 @@ from batchfleet.wire.stats import (
     LATENCY_BUCKETS,
     LATENCY_EDGES_MS,
     VersionStats,
+    counts_of,
     outcome_field,
     read_stats,
     stats_fields,
@@ -64,6 +65,29 @@ def test_the_fields_of_a_version_are_those_that_are_read():
 )
 def test_an_error_counts_for_whom_it_is_the_fault_of(error, field):
     assert outcome_field("2", error) == field
+
+
+@pytest.mark.parametrize(
+    ("latency_ms", "bucket"),
+    [
+        *((-5, 0), (0, 0), (1, 0), (1.9, 0), (2, 1), (3, 2), (4, 2), (5, 3), (8, 3), (9, 4)),
+        *((16, 4), (17, 5), (16_384, 14), (16_385, 15), (10**9, 15)),
+    ],
+)
+def test_latency_counts_in_the_bucket_whose_edge_it_keeps(latency_ms, bucket):
+    counts = dict(counts_of("2", latency_ms=latency_ms, rows=3, device_us=5))
+    assert counts == {"2:ok": 1, f"2:h{bucket}": 1, "2:rows": 3, "2:device_us": 5}
+    if bucket < LATENCY_BUCKETS - 1:
+        assert int(latency_ms) <= LATENCY_EDGES_MS[bucket]
+    assert bucket == 0 or latency_ms > LATENCY_EDGES_MS[bucket - 1]
+
+
+def test_an_error_adds_what_it_cost_and_no_latency():
+    error = ErrorKind.MODEL_ERROR
+    counts = counts_of("2", error, latency_ms=5, rows=3, device_us=5)
+    assert dict(counts) == {"2:model": 1, "2:rows": 3, "2:device_us": 5}
+    assert dict(counts_of("2", ErrorKind.BAD_INPUTS, rows=3)) == {"2:caller": 1}, "it never ran"
+    assert counts_of("2", ErrorKind.CANCELLED, rows=3, device_us=5) == []
 
 
 def test_what_was_counted_in_between():

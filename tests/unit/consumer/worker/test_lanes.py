@@ -84,6 +84,7 @@ def test_a_lane_waits_for_what_intake_has_in_its_hands(bench):
     bench.serve("2")
     bench.match("2")
     lane = bench.lane("1")
+    bench.lanes.move()
     assert bench.states()["1"] == "draining"
     bench.unit_of(lane).take(lane, [entry(1)])  # of a take that was under way
     bench.intake_passes()
