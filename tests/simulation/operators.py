@@ -163,16 +163,14 @@ class RollingOperator(OperatorActor):
             wait_s=chance.choice((2, 20)),
             min_samples=chance.choice((0, 0, 2)),
         )
-        wish = Wish(
-            model=KEYS.model, record=self._options.record_of(version), plan=plan, by=self.name
-        )
+        wish = Wish(model=KEYS.model, record=self._options.record_of(version), plan=plan)
         commands.start(self._operator, wish)
         self._tell(f"rolls from {seen.stable} to {version}, {plan.strategy}, {plan.weights}")
 
     def interfere(self, _seen):
         """Pause, resume, promote, or roll back."""
         event = self.world.chance.choice(_EVENTS)
-        commands.command(context_of(self, self._operator), KEYS.model, event, self.name)
+        commands.command(context_of(self, self._operator), KEYS.model, event)
         self._tell(f"has it {event}")
 
     def deploy(self, seen):
@@ -189,10 +187,10 @@ class RollingOperator(OperatorActor):
             return super().last_step(seen)
         if look.state.phase is Phase.PAUSED:
             event = self.world.chance.choice((Event.RESUME, Event.ROLL_BACK))
-            commands.command(context_of(self, self._operator), KEYS.model, event, self.name)
+            commands.command(context_of(self, self._operator), KEYS.model, event)
         elif look.state.phase is Phase.SHIFTING:  # no more requests will come that it could count
             event = self.world.chance.choice((Event.PROMOTE, Event.ROLL_BACK))
-            commands.command(context_of(self, self._operator), KEYS.model, event, self.name)
+            commands.command(context_of(self, self._operator), KEYS.model, event)
         return _LAST_S
 
     actions = (start, start, start, interfere, interfere, deploy)
