@@ -40,10 +40,18 @@ WORKER = _role(
 )
 OPERATOR = _role(
     "operator",
-    "DEL EVALSHA EXISTS GET HDEL HEXISTS HGET HGETALL HINCRBY HLEN HMGET HSET HSETNX INFO LPUSH "
-    "LRANGE LTRIM MEMORY|USAGE PERSIST PEXPIRE RPUSH SADD SCARD SCRIPT|LOAD SET SMEMBERS SPUBLISH "
-    "SREM TIME UNLINK XACK XADD XDEL XGROUP|CREATE XINFO|GROUPS XLEN XPENDING XRANGE XREVRANGE "
-    "XTRIM ZADD ZCARD ZMSCORE ZRANGE ZRANGEBYSCORE ZREM ZREMRANGEBYSCORE ZSCORE",
+    "DEL EVALSHA EXISTS GET HDEL HGET HGETALL HLEN HMGET HSET HSETNX INFO LPUSH LRANGE LTRIM "
+    "MEMORY|USAGE PERSIST PEXPIRE RPUSH SADD SCARD SCRIPT|LOAD SET SMEMBERS SPUBLISH SREM TIME "
+    "UNLINK XACK XADD XDEL XGROUP|CREATE XINFO|GROUPS XLEN XPENDING XRANGE XREVRANGE XTRIM ZADD "
+    "ZCARD ZMSCORE ZRANGE ZRANGEBYSCORE ZREM ZREMRANGEBYSCORE ZSCORE",
+)
+
+# What rq sends, on keys of its own, besides what an operator sends.
+RQ = _role(
+    "jobs worker",
+    "BLMOVE DEL EVALSHA EXEC EXISTS EXPIRE HGET HGETALL HINCRBY HINCRBYFLOAT HSET INFO LREM MULTI "
+    "PERSIST RPUSH SADD SMEMBERS SREM UNWATCH WATCH XADD ZADD ZRANGE ZRANGEBYSCORE ZREM "
+    "ZREMRANGEBYSCORE",
 )
 
 # What none of them should be allowed to do.
@@ -60,9 +68,7 @@ _ARGUMENTS = {
     "FLUSHALL": "",
     "GETRANGE": "{key} 0 1",
     "HDEL": "{key} a",
-    "HEXISTS": "{key} a",
     "HGET": "{key} a",
-    "HINCRBY": "{key} a 1",
     "HMGET": "{key} a",
     "HSET": "{key} a b",
     "HSETNX": "{key} a b",
@@ -147,3 +153,9 @@ def acl_of(role: Role, namespace: str) -> list[str]:
     """What stands behind the user's name and password in `ACL SETUSER`."""
     allowed = ["+" + name.lower().replace(" ", "|") for name in role.commands]
     return ["resetkeys", "resetchannels", "-@all", f"~{namespace}:*", f"&{namespace}:*", *allowed]
+
+
+def acl_of_jobs(namespace: str) -> list[str]:
+    """The same for a jobs worker, whose rights on the keys of rq are others."""
+    on_rq = " ".join("+" + name.lower() for name in RQ.commands)
+    return [*acl_of(OPERATOR, namespace), f"(~rq:* {on_rq})"]

@@ -31,6 +31,7 @@ from batchfleet.wire.keys import (
     PRIORITIES,
     WORK_GROUP,
     ModelKeys,
+    jobs_key,
     models_key,
     router_key,
     routers_key,
@@ -223,7 +224,7 @@ def key_patterns() -> set[str]:
     """Every key that `wire.keys` can make, with the parts that vary in angle brackets."""
     keys = ModelKeys("ns", "m")
     placeholders = {"request_id": "<id>"}
-    made = {models_key("ns"), routers_key("ns"), router_key("ns", "<router>")}
+    made = {models_key("ns"), routers_key("ns"), router_key("ns", "<router>"), jobs_key("ns")}
     for name, member in inspect.getmembers(ModelKeys):
         if name.startswith("_") or name in {"namespace", "model", "partition", "prefix"}:
             continue

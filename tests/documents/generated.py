@@ -3,7 +3,7 @@
 import textwrap
 
 from batchfleet.broker.errors import CODES, RefusedError, UnreachableError
-from batchfleet.broker.rights import OPERATOR, ROUTER, WORKER, acl_of
+from batchfleet.broker.rights import OPERATOR, ROUTER, RQ, WORKER, acl_of, acl_of_jobs
 from batchfleet.service.events import EVENTS, EventRow
 from batchfleet.wire.states import MEANINGS, TERMINAL, TRANSITIONS, State
 
@@ -54,11 +54,24 @@ One user may have several roles. You can add `+client|setname`; connections then
 
 def rights_markdown() -> str:
     """The text of `docs/rights.md`."""
-    parts = [_RIGHTS_HEAD]
-    for role in (ROUTER, WORKER, OPERATOR):
-        lines = textwrap.wrap(" ".join(acl_of(role, "bf")), 96)
-        parts.append(f"## The {role.title}\n\n```acl\n" + "\n".join(lines) + "\n```\n")
-    return "\n".join(parts)
+    blocks = [
+        *(_rights_block(role.title, acl_of(role, "bf")) for role in (ROUTER, WORKER, OPERATOR)),
+        _rights_block(RQ.title, acl_of_jobs("bf")),
+    ]
+    return "\n".join([_RIGHTS_HEAD, *blocks, _RIGHTS_TAIL])
+
+
+def _rights_block(title: str, rules: list[str]) -> str:
+    lines = textwrap.wrap(" ".join(rules), 96)
+    return f"## The {title}\n\n```acl\n" + "\n".join(lines) + "\n```\n"
+
+
+_RIGHTS_TAIL = """\
+The part in brackets is a selector: it holds for the keys of rq. If `jobs_redis_url` names another
+server, a jobs worker needs the rights of the operator on the server of the fleet, and the selector
+on the other one. Whoever may write these keys can have a step of a roll tried at any time, and
+nothing else: a jobs worker runs no other function, and reads JSON alone.
+"""
 
 
 _EVENTS_HEAD = """\

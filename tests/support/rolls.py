@@ -35,30 +35,16 @@ def new_roll(plan=None, *, seen=None, now_ms=T0_MS):
     return begun(state, seen or observed(), now_ms)
 
 
-def observed(
-    said=None,
-    *,
-    serving=("w1", "w2"),
-    holding=(),
-    stable="1",
-    offered=("1", "2"),
-    counts=None,
-    windows=(),
-    left=0,
-    reasons=None,
-):
+def observed(said=None, *, stable="1", offered=("1", "2"), serving=("w1", "w2"), **more):
     """An observation; `said` maps each worker to what it says of the target."""
     return Observation(
         epoch=7,
         stable=stable,
         offered=frozenset(offered),
         living={"w1": "", "w2": ""} if said is None else said,
-        reasons=reasons or {},
         serving=frozenset(serving),
-        holding=frozenset(holding),
-        counts=counts or {},
-        windows=windows,
-        left=left,
+        holding=frozenset(more.pop("holding", ())),
+        **more,
     )
 
 

@@ -23,6 +23,10 @@ from batchfleet.broker.embedded import EmbeddedServer, ServerOptions
 from batchfleet.broker.errors import DeniedError
 from batchfleet.broker.rights import OPERATOR, ROUTER, WORKER, missing_rights, require_rights
 from batchfleet.ops.cli import main
+from batchfleet.ops.rolls.commands import Wish, past_rolls, start
+from batchfleet.ops.rolls.observing import look_at
+from batchfleet.ops.rolls.plan import Plan
+from batchfleet.ops.rolls.state import Phase
 from batchfleet.producer.async_client import AsyncClient
 from batchfleet.producer.client import Client
 from batchfleet.service.settings import Settings
@@ -42,10 +46,10 @@ class Guarded:
         )
         self._server.start()
         self.admin = redis.Redis.from_url(self._server.url, socket_timeout=20, retry=None)
-        router, worker, operator = rights_in("rights.md")
+        router, worker, operator, jobs = rights_in("rights.md")
         (tenant,) = rights_in("protocol.md")
         self.tenant_rules = [rule.replace("acme", "default") for rule in tenant]
-        users = {"router": router, "worker": worker, "operator": operator}
+        users = {"router": router, "worker": worker, "operator": operator, "jobs": jobs}
         for name, rules in {**users, "tenant": self.tenant_rules}.items():
             self.let(name, rules)
 
@@ -348,3 +352,26 @@ def test_a_tenant_is_told_that_an_answer_was_handed_over(fleet, guarded):
         with pytest.raises(RequestError) as caught:
             client.result(handle, timeout_s=20)
     assert caught.value.kind is ErrorKind.UNKNOWN_REQUEST
+
+
+@pytest.mark.slow
+def test_a_jobs_worker_takes_steps_and_has_rights_for_nothing_else(fleet, guarded):
+    """From its start to its end, with a step that fails and one of a worker that died."""
+    jobs = fleet.start("jobs", redis_url=guarded.url_of("jobs")).wait_until_ready()
+    dying = fleet.start(
+        "jobs", redis_url=guarded.url_of("jobs"), faults="jobs.before_step=kill"
+    ).wait_until_ready()
+    fleet.store.publish(replace(draft_of("echo", "echo"), version="2"), {})
+    plan = Plan(weights=(100.0,), hold_s=0, min_samples=0)
+    record = fleet.store.manifest("echo", "2").record()
+    with BlockingExecutor(guarded.url_of("operator"), "test") as executor:
+        operator = replace(fleet.operator, executor=executor)
+        start(operator, Wish(model="echo", record=record, plan=plan))
+        until(lambda: look_at(operator, "echo").state.has_ended, "the roll has ended", 60)
+        assert look_at(operator, "echo").state.phase is Phase.COMPLETED
+        assert len(past_rolls(operator, "echo")) == 1
+    assert not jobs.events("server.refused")
+    assert not jobs.events("jobs.step_failed")
+    jobs.stop()
+    dying.stop()
+    fleet.programs = [one for one in fleet.programs if one not in (jobs, dying)]

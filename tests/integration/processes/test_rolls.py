@@ -34,6 +34,8 @@ OTHER = SHOUT.replace(
     '    signature = {"inputs": [{"name": "text", "datatype": "BYTES"}]}\n\n    def predict',
 )
 
+pytestmark = pytest.mark.slow
+
 MODEL = "rolled"
 BRIEF = Plan(weights=(10.0, 50.0, 100.0), hold_s=1.0, min_samples=20)
 PATIENCE_S = 60.0

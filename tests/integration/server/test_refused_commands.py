@@ -129,7 +129,7 @@ def server(request):
     """A server with a user for each role, by the rights that are documented."""
     with private_server(request.param) as found:
         admin = redis.Redis.from_url(found.url, socket_timeout=20, retry=None)
-        router, worker, operator = rights_in("rights.md")
+        router, worker, operator, _ = rights_in("rights.md")
         (tenant,) = rights_in("protocol.md")
         roles = {"router": router, "worker": worker, "operator": operator, "acme": tenant}
         for name, rules in roles.items():

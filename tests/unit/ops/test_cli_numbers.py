@@ -39,7 +39,8 @@ def test_numbers_are_read_in_one_way():
                 assert f"BATCHFLEET_{option.name.upper()}" in (option.help or ""), path
     assert {words[-1] for words in NUMBERS} == {
         "--timeout", "--delay", "--retries", "--wait", "--limit", "--older-than", "--port",
-        "--min-ready", "--drain", "--keep",
+        "--min-ready", "--drain", "--keep", "--hold", "--min-samples", "--max-errors",
+        "--max-p99-ratio", "--max-device-time-ratio",
     }  # fmt: skip
 
 

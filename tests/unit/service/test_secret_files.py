@@ -54,6 +54,7 @@ def test_each_secret_has_one(tmp_path):
     secrets = {row.name: row.file_name for row in SETTING_ROWS.values() if row.secret}
     assert secrets == {
         "redis_url": "redis_url_file",
+        "jobs_redis_url": "jobs_redis_url_file",
         "store": "store_file",
         "shared_store": "shared_store_file",
     }

@@ -102,7 +102,6 @@ def test_variables_of_tests_and_tools_are_no_settings():
         "BATCHFLEET_CONFIG": "",
         "BATCHFLEET_TEST_SERVER": "redis7",
         "BATCHFLEET_DEVICE_PROCESS": "a mark that programs of a model inherit",
-        "BATCHFLEET_JOBS_REDIS_URL": "redis://jobs",
         "BATCHFLEET_REDIS_SERVER": "/bin/redis-server",
     }
     assert load_settings({}, environ)[0] == located(Settings())
