@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..wire.canary import WorkerChoice
 from ..wire.deployment import Deployment, Stamp, VersionRecord
 from ..wire.keys import PRIORITIES, ModelKeys, models_key
 from ..wire.stats import VersionStats, read_stats, stats_fields
@@ -91,11 +92,23 @@ def deploy(
 
 
 def offer(
-    keys: ModelKeys, record: VersionRecord, streams: Sequence[str], nonce: str
+    keys: ModelKeys,
+    record: VersionRecord,
+    streams: Sequence[str],
+    nonce: str,
+    stamp: Stamp | None = None,
+    choice: WorkerChoice | None = None,
 ) -> Command[int]:
-    """Add a version beside the stable one; returns the new epoch, 0 if not deployed."""
-    args: list[Part] = [record.version, record.to_wire(), nonce]
-    return call("offer", [keys.deploy, *streams], args, int)
+    """Add a version beside the stable one, for all workers to load, or those of a choice.
+
+    It is not kept any more. `stamp` and the result are those of `configure`.
+    """
+    fields = {
+        f"version:{record.version}": record.to_wire(),
+        f"kept:{record.version}": b"",
+        f"workers:{record.version}": b"" if choice is None else choice.to_wire(),
+    }
+    return configure(keys, fields, streams, nonce, stamp)
 
 
 # Workers that have not seen the new record by then are cut off from the server.

@@ -14,6 +14,7 @@ import orjson
 
 from ..broker import fleet
 from ..broker.blocking import BlockingExecutor
+from ..wire.canary import WorkerChoice
 from ..wire.deployment import (
     Deployment,
     Stamp,
@@ -105,9 +106,8 @@ def deploy(
     streams = streams_of(keys, record, overrides_in(operator.deploy_hash(model)))
     nonce = operator.draw_nonce()
     marked = replace(record, deployed=record.deployed or nonce)
-    epoch = operator.executor.run(fleet.deploy(keys, marked, streams, nonce, tenants, stamp))
-    if epoch == fleet.CHANGED:
-        raise changed_error(model, operator.deploy_hash(model))
+    command = fleet.deploy(keys, marked, streams, nonce, tenants, stamp)
+    epoch = _require_changed(operator, model, operator.executor.run(command))
     # After the record: a program that sees the name must find the record.
     operator.executor.run(fleet.enlist_model(operator.namespace, model))
     return Deployed(model=model, version=record.version, epoch=epoch)
@@ -131,12 +131,23 @@ def reconfigure(
     """
     keys, nonce = operator.keys(seen.model), operator.draw_nonce()
     epoch = operator.executor.run(fleet.configure(keys, fields, streams, nonce, seen.stamp))
-    if epoch == fleet.CHANGED:
-        raise changed_error(seen.model, operator.deploy_hash(seen.model))
-    if not epoch:
-        raise unknown_model(seen.model)
+    _require_changed(operator, seen.model, epoch)
     stable = fields.get("stable", b"").decode() or seen.stable
     return Deployed(model=seen.model, version=stable, epoch=epoch)
+
+
+def _require_changed(operator: Operator, model: str, epoch: int) -> int:
+    """The epoch that a script returned.
+
+    Raises:
+        ChangedError: none, since the record is another by now.
+        CallerError: `unknown_model`.
+    """
+    if epoch == fleet.CHANGED:
+        raise changed_error(model, operator.deploy_hash(model))
+    if not epoch:
+        raise unknown_model(model)
+    return epoch
 
 
 def change(
@@ -186,7 +197,7 @@ def plain_text(text: str) -> str:
 
 
 def offer(
-    operator: Operator, seen: Deployment, record: VersionRecord, only: Sequence[str] | None = None
+    operator: Operator, seen: Deployment, record: VersionRecord, choice: WorkerChoice | None = None
 ) -> Deployed:
     """Have workers load a version in addition to the stable one, which keeps serving.
 
@@ -196,21 +207,20 @@ def offer(
         operator: who does it.
         seen: the deploy record as read.
         record: of the version, with the `deployed` that marks it as the caller's.
-        only: names of the workers that shall load it; None = all.
+        choice: the workers that shall load it; None = all.
 
     Raises:
         ChangedError: the record is another by now.
         CallerError: `unknown_model`, or `bad_request` where the version is not a name.
         ServerError: refused or unreachable; run it again.
     """
-    version = require_name("version", record.version)
-    fields = {
-        f"version:{version}": record.to_wire(),
-        f"kept:{version}": b"",
-        f"workers:{version}": b"" if only is None else orjson.dumps({"only": list(only)}),
-    }
-    streams = streams_of(operator.keys(seen.model), record, seen.overrides)
-    return reconfigure(operator, seen, fields, streams)
+    keys, nonce = operator.keys(seen.model), operator.draw_nonce()
+    require_name("version", record.version)
+    streams = streams_of(keys, record, seen.overrides)
+    marked = replace(record, deployed=record.deployed or nonce)
+    command = fleet.offer(keys, marked, streams, nonce, seen.stamp, choice)
+    epoch = _require_changed(operator, seen.model, operator.executor.run(command))
+    return Deployed(model=seen.model, version=record.version, epoch=epoch)
 
 
 def switch(operator: Operator, seen: Deployment, version: str) -> Deployed:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from ..wire.canary import WorkerChoice
 from ..wire.deployment import Deployment, VersionRecord
 from ..wire.errors import BatchfleetError, SettingsError
 from .clearing import Cleared, Place, drain, forget_surplus
@@ -226,8 +227,8 @@ class Takeover:
     def _offer(self, seen: Deployment | None) -> Deployed | None:
         assert seen is not None
         self._is_by_worker = self._choose_strategy(seen) == BY_WORKER
-        only = () if self._is_by_worker else None
-        self._epoch = offer(self._operator, seen, self._record, only).epoch
+        choice = WorkerChoice(frozenset()) if self._is_by_worker else None
+        self._epoch = offer(self._operator, seen, self._record, choice).epoch
         self._intent = replace(self._intent, has_offered=True)
         self._late_at_ms = self._now_ms() + self._terms.wait_ms
         return None

@@ -12,9 +12,9 @@ from ..deployment import Operator, reconfigure, require_deployment, streams_of
 from ..handing_over import fits_beside
 from ..verdict import read_verdict
 from .changing import Cause, begun, record_fields
-from .observing import first_look, look_at
+from .observing import Look, first_look, look_at
 from .plan import BESIDE, WORKER_BY_WORKER, Plan
-from .state import Event, Phase, RollState, read_state
+from .state import TRANSITIONS, Event, Phase, RollState, read_state
 from .steps import StepContext, write
 
 
@@ -141,7 +141,15 @@ def command(context: StepContext, model: str, event: Event) -> RollState:
     look = look_at(context.operator, model)
     if look is None:
         raise RollError(f"{model} has no roll; `batchfleet roll start {model}/VERSION` starts one")
-    state, seen = look.state, look.seen
+    if event in TRANSITIONS[look.state.phase]:  # else the table says why not
+        _require_possible(context.operator, look, event)
+    by = context.operator.draw_nonce().rpartition(":")[0]
+    return write(context, look, Cause(event=event, reason=_REASONS.get(event, ""), by=by))
+
+
+def _require_possible(operator: Operator, look: Look, event: Event) -> None:
+    """Refuse what the table allows and the fleet does not."""
+    state, seen, model = look.state, look.seen, look.state.model
     if event is Event.PROMOTE and not seen.ready:
         raise RollError(f"no worker is ready to serve {model}/{state.target}")
     if event is Event.PROMOTE and seen.stable != state.source:
@@ -153,9 +161,7 @@ def command(context: StepContext, model: str, event: Event) -> RollState:
             f"{model}/{state.source}` or `batchfleet deploy` brings it back"
         )
     if event is Event.RESUME:
-        _require_jobs_worker(context.operator)
-    by = context.operator.draw_nonce().rpartition(":")[0]
-    return write(context, look, Cause(event=event, reason=_REASONS.get(event, ""), by=by))
+        _require_jobs_worker(operator)
 
 
 _REASONS = {

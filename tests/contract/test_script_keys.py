@@ -9,6 +9,7 @@ from support.script_scenes import (
     contents,
     fresh_wire,
     keys_of,
+    offer_second,
     others_of,
 )
 
@@ -170,7 +171,7 @@ def test_the_streams_of_a_withdrawn_version_end_unless_it_is_offered_again(wire)
     streams = fleet.queue_streams(wire.keys, SECOND)
     assert wire.run(SCENES["withdraw"].prepare(wire)) == 0
     assert all(end > 0 for end in ends(wire, *streams))
-    assert wire.run(SCENES["offer"].prepare(wire))
+    assert wire.run(offer_second(wire))
     assert ends(wire, *streams) == [-1] * len(streams)
 
 

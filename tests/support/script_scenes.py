@@ -113,7 +113,7 @@ def _promote(wire):
 
 def _moved(wire):
     wire.open("a", "gone", "b")
-    wire.run(_offer(wire))
+    wire.run(offer_second(wire))
     waiting = wire.run(moving.waiting(wire.queue()))
     wire.expire("gone")
     target, bell = wire.keys.queue("2", "normal", 16), wire.keys.bell("2")
@@ -223,7 +223,7 @@ def _deploy(wire):
     return fleet.deploy(wire.keys, SECOND, streams, "n2", [TENANT, "other"])
 
 
-def _offer(wire):
+def offer_second(wire):
     return fleet.offer(wire.keys, SECOND, fleet.queue_streams(wire.keys, SECOND), "n2")
 
 
@@ -237,12 +237,12 @@ def _configure_if_unchanged(wire):
 
 
 def _withdraw_and_keep(wire):
-    wire.run(_offer(wire))
+    wire.run(offer_second(wire))
     return fleet.withdraw(wire.keys, "2", fleet.queue_streams(wire.keys, SECOND), keep=True)
 
 
 def _withdraw(wire):
-    wire.run(_offer(wire))
+    wire.run(offer_second(wire))
     return fleet.withdraw(wire.keys, "2", fleet.queue_streams(wire.keys, SECOND))
 
 
@@ -313,7 +313,6 @@ SCENES = {
     "retire": Scene(_retire, bool),
     "prune": Scene(_prune, lambda found: found in (0, 1)),  # a server before 7.2 knows no such one
     "deploy": Scene(_deploy, _is(2)),
-    "offer": Scene(_offer, _is(2)),
     "configure": Scene(_configure, _is(2)),
     "configure if unchanged": Scene(_configure_if_unchanged, _is(2)),
     "withdraw": Scene(_withdraw, _is(0)),

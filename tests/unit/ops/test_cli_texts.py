@@ -19,7 +19,7 @@ from batchfleet.ops.cli._shared.asking import option_fields
 from batchfleet.ops.cli._shared.failures import explain
 from batchfleet.ops.cli._shared.options import settings_of, split_version
 from batchfleet.ops.cli.status import render
-from batchfleet.ops.survey import FleetStatus, ModelStatus, read_worker
+from batchfleet.ops.survey import FleetStatus, ModelStatus, VersionStatus, read_worker
 from batchfleet.producer.result import Result
 from batchfleet.service.settings import SETTING_ROWS
 from batchfleet.wire.errors import (
@@ -190,6 +190,35 @@ def test_a_worker_whose_loops_stand_still_is_complained_of():
     console = Console(width=200, file=StringIO())
     console.print(render(found))
     assert "m on w: stalled: intake m, keeper" in console.file.getvalue()
+
+
+def version_of(name, **facts):
+    return VersionStatus(
+        version=name, **{"stable": False, "ready_workers": 1, "entries": {}, **facts}
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [
+        (version_of("1", stable=True, share=100.0), "1 (stable)"),
+        (version_of("1", stable=True, share=87.5), "1 (stable, 87.5 %)"),
+        (version_of("2", share=12.5), "2 (canary, 12.5 %)"),
+        (version_of("2"), "2 (offered)"),
+        (version_of("2", answered=7, errors=3), "7 │      3"),
+        (version_of("2", p50_ms=1.234, p99_ms=200.0), "1.23 / 200 ms"),
+    ],
+)
+def test_a_version_is_shown_with_its_part_of_the_requests(version, told):
+    model = ModelStatus(model="m", versions=[version], kept=["0"])
+    found = FleetStatus(
+        routers={}, namespace="n", server_version="1", memory_bytes=0, memory_bytes_max=0,
+        models=[model],
+    )  # fmt: skip
+    console = Console(width=200, file=StringIO())
+    console.print(render(found))
+    assert told in console.file.getvalue()
+    assert "0 (kept)" in console.file.getvalue()
 
 
 def test_long_texts_are_cut_with_their_size():
