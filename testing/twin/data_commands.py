@@ -13,8 +13,6 @@ from .database import Database, Hash, SortedSet, Status, Text
 Args = Sequence[bytes]
 Handler = Callable[[Database, Args], Any]
 
-_MINUS_INFINITY = b"-inf"
-
 
 def _whole(text: bytes) -> int:
     try:
@@ -133,6 +131,19 @@ def _rpush(database: Database, args: Args) -> int:
     values: list[bytes] = database.find_or_make(args[0], list)
     values += args[1:]
     return len(values)
+
+
+def _lpush(database: Database, args: Args) -> int:
+    values: list[bytes] = database.find_or_make(args[0], list)
+    values[:0] = reversed(args[1:])
+    return len(values)
+
+
+def _ltrim(database: Database, args: Args) -> Status:
+    values: list[bytes] = database.find(args[0], list) or []
+    values[:] = _slice(values, args[1], args[2])
+    database.remove_if_empty(args[0])
+    return Status(b"OK")
 
 
 def _llen(database: Database, args: Args) -> int:
@@ -313,13 +324,27 @@ def _zrange(database: Database, args: Args) -> list[bytes]:
 
 
 def _zrangebyscore(database: Database, args: Args) -> list[bytes]:
-    key, lowest, highest, limit, offset, count = args
-    if lowest != _MINUS_INFINITY or limit.upper() != b"LIMIT" or _whole(offset):
-        raise refused("ERR the twin knows ZRANGEBYSCORE only from -inf, with LIMIT 0")
-    scores = database.find(key, SortedSet) or SortedSet()
-    bound = _number(highest)
-    low = SortedSet((member, score) for member, score in scores.items() if score <= bound)
-    return low.ranked()[: _whole(count)]
+    found = _scored(database, args).ranked()
+    if len(args) == 3:
+        return found
+    limit, offset, count = args[3:]
+    if limit.upper() != b"LIMIT" or _whole(offset):
+        raise refused("ERR the twin knows ZRANGEBYSCORE only with LIMIT 0, or without")
+    return found[: _whole(count)]
+
+
+def _zremrangebyscore(database: Database, args: Args) -> int:
+    gone = list(_scored(database, args))
+    return _zrem(database, [args[0], *gone])
+
+
+def _scored(database: Database, args: Args) -> SortedSet:
+    """The members of a key with scores from one to another, both included."""
+    scores = database.find(args[0], SortedSet) or SortedSet()
+    lowest, highest = _number(args[1]), _number(args[2])
+    return SortedSet(
+        (member, score) for member, score in scores.items() if lowest <= score <= highest
+    )
 
 
 DATA_COMMANDS: Mapping[bytes, Handler] = {
@@ -338,6 +363,8 @@ DATA_COMMANDS: Mapping[bytes, Handler] = {
     b"STRLEN": _strlen,
     b"GETRANGE": _getrange,
     b"RPUSH": _rpush,
+    b"LPUSH": _lpush,
+    b"LTRIM": _ltrim,
     b"LLEN": _llen,
     b"LRANGE": _lrange,
     b"LPOP": _lpop,
@@ -364,4 +391,5 @@ DATA_COMMANDS: Mapping[bytes, Handler] = {
     b"ZMSCORE": _zmscore,
     b"ZRANGE": _zrange,
     b"ZRANGEBYSCORE": _zrangebyscore,
+    b"ZREMRANGEBYSCORE": _zremrangebyscore,
 }

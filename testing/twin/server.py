@@ -22,8 +22,8 @@ COMMAND_NAMES = frozenset(name.decode() for name in _COMMANDS) | {"INFO"}
 # What a server at its `maxmemory` refuses; a test holds this against the real ones.
 REFUSED_WHEN_FULL = frozenset(
     (
-        b"BLMOVE", b"HINCRBY", b"HSET", b"HSETNX", b"RPUSH", b"SADD", b"SET", b"XADD", b"XGROUP",
-        b"ZADD",
+        b"BLMOVE", b"HINCRBY", b"HSET", b"HSETNX", b"LPUSH", b"RPUSH", b"SADD", b"SET", b"XADD",
+        b"XGROUP", b"ZADD",
     )
 )  # fmt: skip
 

@@ -19,10 +19,13 @@ from batchfleet.consumer.link.protocol import (
     PreparedRows,
     PrepareRun,
     Ready,
+    Refused,
     Run,
     Stop,
 )
 from batchfleet.wire.errors import ErrorKind
+
+from .options import UNLOADABLE
 
 _CURVE = [(1, 16, 10.0), (8, 16, 20.0), (1, 64, 20.0), (8, 64, 50.0)]
 _LATE_ANSWER_SHARE = 0.3
@@ -31,9 +34,9 @@ _LATE_ANSWER_SHARE = 0.3
 CULPRITS = ("raise", "flaky", "bad_inputs", "crash", "crash_early", "hang", "hang_early")
 
 
-def answer_to(text):
-    """What the model makes of a text."""
-    return f"f({text})"
+def answer_to(text, version):
+    """What a version makes of a text."""
+    return f"{version}({text})"
 
 
 def kind_of_text(text):
@@ -48,6 +51,7 @@ class _Request:
     number: int
     name: str
     texts: list
+    version: str
     left: set = field(default_factory=set)
 
     @property
@@ -70,7 +74,8 @@ class SimulatedDevice:
         self._world = world
         self._process = process
         self._witness = witness
-        self._record = options.record
+        self._limits = options.record.limits
+        self._versions = {}  # lane → version
         self._requests = {}
         self._unsaid = set()  # names of those whose answers are under way
         self._due = []  # (ms, message), in the order of their time
@@ -97,17 +102,13 @@ class SimulatedDevice:
     def send(self, message):
         if self._cause:
             raise ChannelClosedError
-        chance = self._world.chance
         if isinstance(message, Prepare | PrepareRun | Run):
             self._witness.something_starts(self._process, self.worker, message)
         match message:
             case Load():
-                load_ms = chance.uniform(20, 400)
-                done_ms = self._occupy(load_ms)
-                self._loading_until_ms = self._world.now_ms + done_ms
-                self._say(done_ms, Ready(message.lane, _CURVE, "a" * 16, 0, load_ms, [], 0))
+                self._load(message)
             case Prepare() | Fetch():
-                self._prepare(message.items)
+                self._prepare(message.lane, message.items)
             case Run():
                 self._run(message.batch, message.rows, [])
             case PrepareRun():
@@ -119,6 +120,16 @@ class SimulatedDevice:
                 self._cause = "exit code 0"
             case _:
                 pass  # Adjust, Unload: nothing that shows
+
+    def _load(self, message):
+        if message.version == UNLOADABLE:
+            self._say(self._occupy(1.0), Refused(message.lane, "these weights do not fit"))
+            return
+        self._versions[message.lane] = message.version
+        load_ms = self._world.chance.uniform(20, 400)
+        done_ms = self._occupy(load_ms)
+        self._loading_until_ms = self._world.now_ms + done_ms
+        self._say(done_ms, Ready(message.lane, _CURVE, "a" * 16, 0, load_ms, [], 0))
 
     def receive(self, timeout_s):
         now_ms = self._world.now_ms
@@ -182,12 +193,13 @@ class SimulatedDevice:
         self._busy_until_ms = max(now_ms, self._busy_until_ms) + duration_ms
         return self._busy_until_ms - now_ms
 
-    def _take_in(self, items):
+    def _take_in(self, lane, items):
         """Requests that can be run, and failures of those that cannot."""
         taken, failures = [], []
         for item in items:
             texts = json.loads(item.inputs)["text"]
-            request = _Request(item.request, texts[0].split("/")[0], texts)
+            version = self._versions[lane]
+            request = _Request(item.request, texts[0].split("/")[0], texts, version)
             if request.kind == "bad_inputs":
                 failures.append(self._failure(request, ErrorKind.BAD_INPUTS))
                 continue
@@ -207,8 +219,8 @@ class SimulatedDevice:
             for one in requests
         ]
 
-    def _prepare(self, items):
-        taken, failures = self._take_in(items)
+    def _prepare(self, lane, items):
+        taken, failures = self._take_in(lane, items)
         duration_ms = self._world.chance.uniform(0.5, 5.0) * len(items)
         if any(one.kind == "crash_early" for one in taken):
             self._world.after(duration_ms, lambda: self.die("it crashed while preparing"))
@@ -216,10 +228,10 @@ class SimulatedDevice:
             self._say(duration_ms, PreparedRows(self._prepared(taken), failures))
 
     def _prepare_and_run(self, message):
-        taken, failures = self._take_in(message.items)
+        taken, failures = self._take_in(message.lane, message.items)
         prepared = self._prepared(taken)
         rows = [(one.number, at) for one in taken for at in range(len(one.texts))]
-        limits = self._record.limits
+        limits = self._limits
         longest = max((length for one in taken for length in one.lengths), default=0)
         tokens = longest * len(rows)
         too_many = len(rows) > limits.max_batch_size
@@ -275,5 +287,6 @@ class SimulatedDevice:
 
     def _answer(self, request):
         self._requests.pop(request.number)
-        outputs = json.dumps({"text": [answer_to(text) for text in request.texts]}).encode()
+        texts = [answer_to(text, request.version) for text in request.texts]
+        outputs = json.dumps({"text": texts}).encode()
         return Answer(request.number, outputs, 0.1)

@@ -9,6 +9,8 @@ from batchfleet.wire.deployment import Limits, VersionRecord
 from batchfleet.wire.keys import ModelKeys
 
 MODEL, VERSION, TENANT = "sim", "1", "default"
+# Those that are rolled onto; no device process can load the last one.
+OTHERS, UNLOADABLE = ("2", "3"), "3"
 KEYS = ModelKeys("bf", MODEL)
 
 
@@ -30,6 +32,9 @@ class Options:
     max_batch_size: int
     backlog: int
     lease_ms: int
+    roll_every_ms: float  # mean time between two things that an operator does; 0: there is none
+    by_rolls: bool  # whether that operator rolls, or changes the record as he likes
+    jobs: int
 
     @cached_property
     def settings(self):
@@ -43,17 +48,23 @@ class Options:
 
     @cached_property
     def record(self):
+        """The version that is stable at first."""
+        return self.record_of(VERSION)
+
+    def record_of(self, version):
+        """All versions differ in nothing but their names, and buckets."""
+        edges = (16, 64) if version != OTHERS[0] else (8, 64)
         limits = Limits(
             max_batch_size=self.max_batch_size,
             backlog=self.backlog,
-            buckets=(16, 64) if self.bytes_per_token else (0,),
+            buckets=edges if self.bytes_per_token else (0,),
             timeout_ms=600_000,
             predict_ms=1_000,
             preprocess_ms=800,
             postprocess_ms=800,
             load_ms=5_000,
         )
-        return VersionRecord(version=VERSION, bytes_per_token=self.bytes_per_token, limits=limits)
+        return VersionRecord(version=version, bytes_per_token=self.bytes_per_token, limits=limits)
 
     def lines(self):
         """One line each, for people."""
@@ -78,4 +89,7 @@ def options_of(seed):
         max_batch_size=chance.choice((1, 4, 8)),
         backlog=chance.choice((6, 100, 100)),
         lease_ms=chance.choice((1_500, 3_000)),
+        roll_every_ms=chance.choice((0.0, 300.0, 1_000.0)),
+        by_rolls=chance.random() < 0.7,
+        jobs=chance.choice((1, 2)),
     )

@@ -7,8 +7,9 @@ from batchfleet.broker import fleet
 from .actors import CallerActor, ConsumerActor, RouterActor
 from .connections import SimulatedServer
 from .device import CULPRITS
-from .options import KEYS, TENANT, VERSION, options_of
-from .witness import Witness, new_story
+from .operators import DeployingOperator, JobsActor, RollingOperator
+from .options import KEYS, OTHERS, TENANT, VERSION, options_of
+from .witness import Witness, new_story, work_streams
 from .world import HaltError, World
 
 # How long it may take, once nothing goes wrong any more, until nothing is left to be done.
@@ -17,8 +18,9 @@ _LOOK_MS = 250.0
 # Everything that ends by itself has ended after this.
 _FORGOTTEN_MS = 4_000_000.0
 _FOR_EVER = {
-    *(KEYS.deploy, KEYS.tenants, KEYS.workers, KEYS.ingress(TENANT), KEYS.bell(VERSION)),
-    *(KEYS.journal, KEYS.dead, KEYS.parked, f"{KEYS.namespace}:models"),
+    *(KEYS.deploy, KEYS.tenants, KEYS.workers, KEYS.ingress(TENANT)),
+    *(KEYS.bell(version) for version in (VERSION, *OTHERS)),
+    *(KEYS.journal, KEYS.dead, KEYS.parked, KEYS.stats, KEYS.rolls, f"{KEYS.namespace}:models"),
 }
 
 
@@ -42,6 +44,8 @@ class Simulation:
         self.server = SimulatedServer(self.world, options.call_fault_share)
         self.routers = []
         self.consumers = []
+        self.jobs = []
+        self.operator = None
         self._deploy()
         self.witness = self.server.witness = Witness(self.world, self.server, options)
 
@@ -79,6 +83,11 @@ class Simulation:
         for number in range(options.requests):
             at_ms += world.chance.expovariate(options.requests / options.safety_ms)
             world.after(at_ms % options.safety_ms, lambda number=number: self._call(number))
+        if options.roll_every_ms:
+            kind = RollingOperator if options.by_rolls else DeployingOperator
+            self.operator = kind(world, self.server, options)
+            for _ in range(options.jobs if options.by_rolls else 0):
+                self.start_jobs()
         self._plan_fault()
 
     def start_router(self):
@@ -90,6 +99,10 @@ class Simulation:
         self.consumers.append(
             ConsumerActor(self.world, name, self.server, self.options, self.witness)
         )
+
+    def start_jobs(self):
+        name = f"j{len(self.jobs) + 1}"
+        self.jobs.append(JobsActor(self.world, name, self.server, self.options))
 
     def _call(self, number):
         chance, options = self.world.chance, self.options
@@ -120,8 +133,11 @@ class Simulation:
         running = [actor for actor in actors if actor.is_running]
         return self.world.chance.choice(running) if running else None
 
+    def _programs(self):
+        return [*self.routers, *self.consumers, *self.jobs]
+
     def _one_program(self):
-        return self._one_of([*self.routers, *self.consumers])
+        return self._one_of(self._programs())
 
     def _kill(self, actor):
         if actor is None:
@@ -132,6 +148,11 @@ class Simulation:
 
     def kill_consumer(self):
         self._kill(self._one_of(self.consumers))
+
+    def kill_jobs(self):
+        if self._one_of(self.jobs) is not None:
+            self._kill(self._one_of(self.jobs))
+            self.start_jobs()
 
     def kill_router(self):
         self._kill(self._one_of(self.routers))
@@ -218,9 +239,13 @@ class Simulation:
         self.server.twin.is_full = False
         self._set_intake("open")
         self.server.pauses.end(world.now_ms)
-        for actor in (*self.routers, *self.consumers):
+        for actor in self._programs():
             actor.frozen_until_ms = actor.cut_until_ms = 0.0
             actor.pauses.end(world.now_ms)
+        if self.operator is not None:
+            self.operator.finish()
+        if self.jobs and not any(actor.is_running for actor in self.jobs):
+            self.start_jobs()
         if not any(actor.is_running for actor in self.routers):
             self.start_router()
         if not any(actor.is_running for actor in self.consumers):
@@ -241,11 +266,10 @@ class Simulation:
 
     def _check_what_stays(self):
         """Once all programs are gone and time has passed, only what may stay is left."""
-        for actor in (*self.routers, *self.consumers):
+        for actor in self._programs():
             actor.is_alive = False
         self.world.now_ms += _FORGOTTEN_MS
-        queues = fleet.queue_streams(KEYS, self.options.record)
-        left = self.witness.keys_for_ever() - {*_FOR_EVER, *queues}
+        left = self.witness.keys_for_ever() - {*_FOR_EVER, *work_streams(self.options)}
         if left:
             self.witness.violated(f"keys stay for ever: {sorted(left)}")
 
@@ -258,6 +282,7 @@ _FAULTS = (
     Simulation.kill_consumer,
     Simulation.kill_consumer,
     Simulation.kill_router,
+    Simulation.kill_jobs,
     Simulation.freeze,
     Simulation.freeze,
     Simulation.freeze,

@@ -8,14 +8,17 @@ from math import inf
 
 from batchfleet.broker import fleet
 from batchfleet.broker.errors import RefusedError
+from batchfleet.ops.rolls.state import ENDS, TRANSITIONS, read_state
 from batchfleet.testing.twin.database import Hash, SortedSet
 from batchfleet.testing.twin.server import as_sent
 from batchfleet.testing.twin.streams import Stream
-from batchfleet.wire.errors import ErrorKind
+from batchfleet.wire.announcements import READY
+from batchfleet.wire.deployment import Deployment
+from batchfleet.wire.errors import ErrorKind, SettingsError
 from batchfleet.wire.reply import decode_reply
 
 from .device import answer_to
-from .options import KEYS, TENANT
+from .options import KEYS, OTHERS, TENANT, VERSION
 
 # A worker may be off by so much when it reads the server's clock.
 _CLOCK_MS = 60.0
@@ -26,6 +29,9 @@ _EXHAUSTED = ErrorKind.ATTEMPTS_EXHAUSTED.code
 _DEATHS = {ErrorKind.POISON.code, ErrorKind.TIME_LIMIT.code, _EXHAUSTED}
 _READS = frozenset(("SMEMBERS", "LRANGE", "GET", "INFO", "ZRANGE", "ZCARD", "HGETALL", "TIME"))
 _MOVES_ENTRIES = frozenset(("take", "recover", "bury", "leave", "retire", "finish", "retry"))
+
+
+_CHANGES_RECORD = frozenset(("configure", "offer", "withdraw", "deploy", "mend"))
 
 
 class ViolationError(AssertionError):
@@ -66,10 +72,11 @@ class Witness:
         self._database = server.twin._database
         self._open = {}  # member → deadline
         self._beats = {}  # worker → when the server last heard of it
-        self._ready_since_ms = {}  # worker → when it said so
+        self._ready_since_ms = {}  # worker, version → when it said so
+        self._roll = None  # the state of the last one
         self._looks = {}  # process → when it last read the counters of beats
         self._owners = {}
-        self._streams = [name.encode() for name in fleet.queue_streams(KEYS, options.record)]
+        self._streams = [name.encode() for name in work_streams(options)]
         self._after = {
             "accept": self._after_accept,
             "take": self._after_take,
@@ -105,6 +112,8 @@ class Witness:
         owners = {}
         for name in self._streams:
             stream = self._database.find(name, Stream)
+            if stream is None:
+                continue  # of a version that is not offered
             for entry_id, held in stream.groups[b"worker"].pending.items():
                 owners[name, entry_id] = held.consumer
         return owners
@@ -114,9 +123,18 @@ class Witness:
         names = [*self._streams, KEYS.ingress(TENANT).encode(), KEYS.parked.encode()]
         return {name: len(self._database.find(name, Stream) or ()) for name in names}
 
+    def record(self):
+        """The deploy hash."""
+        return self._database.find(KEYS.deploy.encode(), Hash) or Hash()
+
+    def offered(self):
+        """The versions that workers load."""
+        names = (name.decode() for name in self.record())
+        return {name.removeprefix("version:") for name in names if name.startswith("version:")}
+
     def intake(self):
         """What the deploy record says of the model's intake."""
-        return (self._database.find(KEYS.deploy.encode(), Hash) or Hash()).get(b"intake")
+        return self.record().get(b"intake")
 
     # Commands.
 
@@ -137,10 +155,29 @@ class Witness:
             self._check_replies(parts[3:keys_end])
         if name in _MOVES_ENTRIES:
             self._check_owners()
+        if name in _CHANGES_RECORD:
+            self._check_record(name)
         if name == "ZRANGE":
             self._looks[process.name] = self._world.now_ms
         if name not in _READS and self.due().keys() != self._open.keys():
             self.violated(f"{name} has changed which requests are open")
+
+    def _check_record(self, name):
+        """The record can be followed, and its roll has gone where the table allows it to go."""
+        record, before = self.record(), self._roll
+        try:
+            Deployment.from_hash(KEYS.model, record)
+            self._roll = after = read_state(KEYS.model, record.get(b"roll", b""))
+        except SettingsError as error:
+            self.violated(f"{name} has left a record that nobody can follow: {error}")
+        if after is None or before in (None, after):
+            return
+        if before.roll != after.roll:
+            is_allowed = before.has_ended and after.phase not in ENDS
+        else:
+            is_allowed = after.phase in _within_two(before.phase)
+        if not is_allowed:
+            self.violated(f"{name} has moved a roll from {before.phase} to {after.phase}")
 
     def _after_accept(self, _process, args, _raw):
         due = self.due()
@@ -204,12 +241,16 @@ class Witness:
         if (reply.id, reply.tenant) != (story.id, TENANT):
             self.violated(f"{story.id} got the reply of {reply.tenant}:{reply.id}")
         if reply.error is None:
-            if reply.outputs != {"text": [answer_to(text) for text in story.texts]}:
-                self.violated(f"{story.id} got the answer of another input: {reply.outputs}")
+            answers = [answer_to(text, reply.version) for text in story.texts]
+            if reply.outputs != {"text": answers}:
+                self.violated(f"{story.id} got another answer than {answers}: {reply.outputs}")
+            if reply.version not in self.offered():
+                self.violated(f"{reply.version} answered {story.id} and is not offered")
         else:
-            self._check_error(story, reply.error["code"], deadline_ms)
+            self._check_error(story, reply, deadline_ms)
 
-    def _check_error(self, story, code, deadline_ms):
+    def _check_error(self, story, reply, deadline_ms):
+        code, version = reply.error["code"], reply.version or self.record().get(b"stable", b"")
         if code in story.said:
             return
         if code == ErrorKind.CANCELLED.code:
@@ -224,17 +265,17 @@ class Witness:
         elif code in _DEATHS:
             if story.kind not in _ENDS_PROCESSES and story.losses < 2:
                 self.violated(f"{story.id} ended with {code} after {story.losses} losses")
-        elif code != ErrorKind.NO_WORKER.code or self._is_well_served():
+        elif code != ErrorKind.NO_WORKER.code or self._is_well_served(version):
             self.violated(f"{story.id} ended with {code}, for no reason")
 
-    def _is_well_served(self):
-        """Whether the version has been served for longer than a router takes to notice."""
+    def _is_well_served(self, version):
+        """Whether a version has been served for longer than a router takes to notice."""
         now_ms = self._world.now_ms
         if self.faults_are_on or now_ms - self._server.pauses.last_end_ms(now_ms, 0) < _NOTICE_MS:
             return False
         old_ms = 2 * self._options.settings.beat_ms
         ready_ms = [
-            self._ready_since_ms.get(worker, inf)
+            self._ready_since_ms.get((worker, version), inf)
             for worker in self.living()
             if now_ms - self._beats[worker] < old_ms
         ]
@@ -273,10 +314,14 @@ class Witness:
             said = dict(zip(args[2::2], args[3::2], strict=True))
             gone_ms = 3 * self._options.lease_ms  # what it has announced lives for so long
             was_silent = now_ms - self._beats.get(worker, 0.0) > gone_ms
-            if was_silent or b'"ready"' not in said[b"lanes"]:
-                self._ready_since_ms[worker] = inf
-            if b'"ready"' in said[b"lanes"]:
-                self._ready_since_ms[worker] = min(now_ms, self._ready_since_ms.get(worker, inf))
+            lanes = json.loads(said[b"lanes"])
+            for version in (VERSION, *OTHERS):
+                is_ready = lanes.get(version, {}).get("state") == READY
+                if was_silent or not is_ready:
+                    self._ready_since_ms[worker, version] = inf
+                if is_ready:
+                    since_ms = self._ready_since_ms.get((worker, version), inf)
+                    self._ready_since_ms[worker, version] = min(now_ms, since_ms)
             self._beats[worker] = now_ms
 
     def _after_bury(self, process, args, raw):
@@ -362,6 +407,21 @@ class Witness:
             for key in slots
             if self._database.exists(key) and self._database.expires_ms(key) is None
         }
+
+
+def _within_two(phase):
+    """Phases after one event, and after a second one, where nothing has to be waited for."""
+    first = set(TRANSITIONS[phase].values())
+    return first | {after for one in first for after in TRANSITIONS[one].values()}
+
+
+def work_streams(options):
+    """The work streams of all versions that there may be."""
+    return [
+        stream
+        for version in (VERSION, *OTHERS)
+        for stream in fleet.queue_streams(KEYS, options.record_of(version))
+    ]
 
 
 def new_story(request_id, kind, lengths, timeout_ms):

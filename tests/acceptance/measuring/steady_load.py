@@ -4,6 +4,8 @@ import asyncio
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import cycle, islice
+from random import Random
 from threading import Thread
 from time import perf_counter
 
@@ -30,6 +32,7 @@ class Sent:
     outcome: str = OPEN
     over_at: float = 0.0
     attempt: int = 0
+    version: str = ""
     outputs: object = None
     retry_after_ms: int | None = None
 
@@ -40,6 +43,8 @@ class LoadPlan:
 
     Attributes:
         timeout_ms: of each request.
+        texts: sent in turn; `text` alone where there are none.
+        burst: how many come at once, on average; the rate stays the same.
         patience_s: how long its caller waits for the answer.
     """
 
@@ -47,6 +52,8 @@ class LoadPlan:
     rate_per_s: float
     timeout_ms: int
     text: str = "hello"
+    texts: tuple[str, ...] = ()
+    burst: int = 1
     patience_s: float = 120.0
     result_ttl_ms: int = 300_000
 
@@ -96,27 +103,30 @@ class SteadyLoad:
         fleet = self.fleet
         client = AsyncClient(fleet.url, namespace=fleet.namespace, tenant="default", keep=True)
         async with client, asyncio.TaskGroup() as group:
-            next_at = perf_counter()
+            next_at, chance = perf_counter(), Random(5)
+            texts = cycle(self.plan.texts or (self.plan.text,))
             while not self._enough.is_set():
-                sent = Sent(perf_counter())
-                self.requests.append(sent)
-                group.create_task(self._send(client, sent))
-                next_at += 1 / self.plan.rate_per_s
+                size = chance.randint(1, 2 * self.plan.burst - 1)
+                for text in islice(texts, size):
+                    sent = Sent(perf_counter())
+                    self.requests.append(sent)
+                    group.create_task(self._send(client, sent, text))
+                next_at += size / self.plan.rate_per_s
                 await pause(next_at - perf_counter(), unless=self._enough)
 
-    async def _send(self, client, sent):
+    async def _send(self, client, sent, text):
         plan = self.plan
         try:
             async with asyncio.timeout(_SUBMIT_S):
                 sent.handle = await client.submit(
                     plan.model,
-                    plan.text,
+                    text,
                     timeout_ms=plan.timeout_ms,
                     result_ttl_ms=plan.result_ttl_ms,
                 )
             result = await client.result(sent.handle, plan.patience_s)
             sent.outcome, sent.attempt = OK, result.receipt["attempt"]
-            sent.outputs = result.outputs
+            sent.version, sent.outputs = result.version, result.outputs
         except TimeoutError:
             sent.outcome = GAVE_UP
         except WaitTimeoutError:
