@@ -35,6 +35,13 @@ async def accepted(client, server, keys, count):
             pass
 
 
+async def removed(server, key):
+    """Wait until a reply that was handed over is removed: nothing more is on its way then."""
+    async with asyncio.timeout(PATIENCE_S):
+        while await asyncio.to_thread(server.exists, key):
+            pass
+
+
 def connections(server, name):
     return [entry for entry in server.client_list() if entry["name"] == name]
 
@@ -210,8 +217,9 @@ async def test_lost_connection_during_a_wait(client, stub, server, keys):
 
 
 @pytest.mark.parametrize("fields", [{"id": "resent"}, {}])
-async def test_request_cut_off_in_flight_is_sent_again(client, stub, server, fields):
+async def test_request_cut_off_in_flight_is_sent_again(client, stub, server, keys, fields):
     await client.infer("m", "warm", id="warm")
+    await removed(server, keys.reply("default", "warm"))
     server.client_pause(10_000, all=False)
     call = asyncio.create_task(client.infer("m", "x", **fields))
     (own,) = connections(server, "batchfleet-client")
