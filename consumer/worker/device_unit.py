@@ -98,7 +98,7 @@ class DeviceUnit:
         core, link = self.core, self.link
         lanes = core.unloaded_lanes()
         can_load = core.device_up and core.is_greeted and not core.queue.has_load
-        if link is None or not can_load or not lanes or not self._may_load():
+        if link is None or not can_load or not lanes or not self._may_load(lanes):
             return
         self._wanted_ms = None
         is_proven = self._context.losses.is_proven
@@ -119,13 +119,15 @@ class DeviceUnit:
             self.send([Unload(lane.number)])
         return bool(left)
 
-    def _may_load(self) -> bool:
+    def _may_load(self, lanes: Sequence[Lane]) -> bool:
         """Whether a load keeps nobody waiting who shares the process, or was put off for long.
 
-        Only where versions share it because there can be no more of them.
+        Only new versions are put off, where they share it because there can be no more of them.
+        After a loss, those that have served and the suspects wait for the loads themselves.
         """
         core, now_ms = self.core, self._worker.now_ms()
-        if self.key.version != OVERFLOW or not self._serves:
+        is_awaited = bool(core.suspects) or any(lane.was_ready for lane in lanes)
+        if self.key.version != OVERFLOW or not self._serves or is_awaited:
             return True
         if self._wanted_ms is None:
             self._wanted_ms = now_ms

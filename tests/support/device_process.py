@@ -73,11 +73,13 @@ class Device:
         self.begin_load(model, **options)
         return self.expect(Ready, Refused)
 
-    def begin_load(self, model, *, store="/", device="cpu", beside=("", 0, 0), **record):
+    def begin_load(
+        self, model, *, store="/", version="1", device="cpu", beside=("", 0, 0), **record
+    ):
         """The same without waiting for the answer; `beside` are the last fields of `Load`."""
         self.lane += 1
-        raw = VersionRecord(version="1", **record).to_wire()
-        self.send(Load(self.lane, model, "1", store, device, 1, raw, *beside))
+        raw = VersionRecord(version=version, **record).to_wire()
+        self.send(Load(self.lane, model, version, store, device, 1, raw, *beside))
 
     def load_published(self, store, manifest):
         """Load a version of a store as the next lane; returns `Ready` or `Refused`."""

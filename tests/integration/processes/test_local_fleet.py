@@ -55,7 +55,7 @@ def test_it_waits_for_as_long_as_all_loads_may_take(fleet, redis_url, namespace)
     deploy_model(redis_url, namespace, "m")  # whose load_ms is ten minutes
     deploy_model(redis_url, namespace, "slow-1")
     deploy_model(redis_url, namespace, "other")
-    local, _ = fleet(LeapingClock(), router=NEVER, consumer=NEVER)
+    local, _ = fleet(LeapingClock(), router=NEVER, consumer=NEVER, jobs=NEVER)
     told = []
     with local, pytest.raises(ProgramError, match="router was not ready after 1380 s"):
         local.start_programs(told.append)
@@ -64,13 +64,13 @@ def test_it_waits_for_as_long_as_all_loads_may_take(fleet, redis_url, namespace)
 
 
 def test_a_program_that_ends_is_noticed_though_another_is_not_ready(fleet):
-    local, _ = fleet(router=NEVER, consumer="raise SystemExit(7)")
+    local, _ = fleet(router=NEVER, consumer="raise SystemExit(7)", jobs=NEVER)
     with local, pytest.raises(ProgramError, match="consumer 1 exited with code 7"):
         local.start_programs()
 
 
 def test_it_stops_waiting_when_everything_shall_stop(fleet):
-    local, stop = fleet(router=NEVER, consumer=NEVER)
+    local, stop = fleet(router=NEVER, consumer=NEVER, jobs=NEVER)
     stop.set()
     with local:
         assert local.start_programs() is False

@@ -257,6 +257,25 @@ def test_a_load_waits_for_a_quiet_moment_of_those_with_whom_it_shares_a_process(
     assert len(unit.link.loads) == 2
 
 
+def test_after_a_loss_those_that_share_a_process_are_loaded_at_once():
+    """What was inside waits for all of them: a quiet moment would never come."""
+    bench, latest = full_bench()
+    unit = bench.unit_of(latest)
+    second = bench.open("second")
+    bench.watch.clock.advance(500)
+    bench.step(unit, HELLO)
+    bench.make_ready(unit, second)
+    unit.core.fresh_until_ms = 1e9
+    unit.take(latest, [entry(1)])
+    bench.lose(unit)
+    new = bench.open("new")
+    link = bench.come_up(unit)
+    for lane in (latest, second):
+        assert link.loads[-1] == lane.number
+        bench.make_ready(unit, lane)
+    assert link.loads == [latest.number, second.number, new.number]
+
+
 def test_a_load_beside_others_is_told_of_them_and_how_long_its_batches_may_take():
     bench, latest = full_bench()
     unit = bench.unit_of(latest)
