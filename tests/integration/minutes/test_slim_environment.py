@@ -15,6 +15,8 @@ from support import commands
 from support.fleet import draft_of, running_fleet
 
 ROOT = Path(__file__).parents[3]
+# What `batchfleet jobs` alone imports, which needs the extra `jobs`.
+OF_AN_EXTRA = [f"batchfleet.ops.rolls.{name}" for name in ("program", "queue", "watching")]
 NOT_SOURCE = (".*", "build", "dist", "*.egg-info", "__pycache__", "node_modules")
 PIP_TIMEOUT_S = 300
 TIMEOUT_S = 60
@@ -50,18 +52,25 @@ print(json.dumps({name: importlib.util.find_spec(name) is not None for name in n
 
 
 def test_everything_for_callers_and_operators_is_imported(slim, tmp_path):
-    code = """
+    code = f"""
 import importlib, pkgutil
 import batchfleet
 from batchfleet import AsyncClient, Client, Model
 for package in ("wire", "service", "broker", "producer", "router", "ops", "consumer"):
-    found = importlib.import_module(f"batchfleet.{package}")
+    found = importlib.import_module("batchfleet." + package)
     for module in pkgutil.walk_packages(found.__path__, found.__name__ + "."):
-        if not module.name.endswith("__main__"):
+        if not module.name.endswith("__main__") and module.name not in {OF_AN_EXTRA}:
             importlib.import_module(module.name)
 print(batchfleet.__file__)
 """
     assert str(slim.parent) in run([slim / "python", "-c", code], tmp_path)
+
+
+def test_a_jobs_worker_says_which_extra_it_needs(slim, tmp_path):
+    command = [slim / "batchfleet", "jobs", "--redis-url", "redis://127.0.0.1:1/0"]
+    done = commands.run(command, exit_code=1, cwd=tmp_path)
+    assert "pip install 'batchfleet[jobs]'" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_command_line_explains_itself(slim, tmp_path):
