@@ -167,7 +167,8 @@ class DeviceUnit:
         try:
             if self._serve(link):
                 return 0.0
-            patience_s = JOIN_S
+            # A load cannot be told to stop, and nobody waits for it any more.
+            patience_s = _CLOSING_S if self.core.queue.loading is not None else JOIN_S
         except ProtocolError as error:
             is_closed = isinstance(error, ChannelClosedError)
             why = "it closed its connection" if is_closed else f"it broke the protocol: {error}"

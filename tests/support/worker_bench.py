@@ -31,6 +31,7 @@ class StandIn:
         self.sent = []
         self.words = deque()
         self.pid = 7
+        self.patience_s = None  # with which it was ended
 
     def says(self, *words):
         self.words += words
@@ -58,7 +59,8 @@ class StandIn:
         self.words.clear()
         self.dies()
 
-    def end(self, _patience_s, _why=""):
+    def end(self, patience_s, _why=""):
+        self.patience_s = patience_s
         return self.kill_reason or "exit code 3"
 
     @property

@@ -35,7 +35,7 @@ def pages():
         yield server
 
 
-@pytest.mark.parametrize("count", [8, 100])
+@pytest.mark.parametrize("count", [8, pytest.param(100, marks=pytest.mark.slow)])
 def test_slow_fetches_of_one_tenant_hold_up_no_other(
     redis_server, namespace, tmp_path, pages, count
 ):

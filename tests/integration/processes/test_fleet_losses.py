@@ -150,9 +150,8 @@ def test_what_a_version_started_ends_where_the_worker_is_killed(fleet, worker):
         psutil.Process(int(in_session_of_its_own)).kill()
 
 
-@pytest.mark.parametrize(
-    ("load", "is_lost"), [(LEAVES, True), pytest.param(RAISES, False, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("load", "is_lost"), [(LEAVES, True), (RAISES, False)])
 def test_a_version_that_cannot_be_loaded_is_tried_once(fleet, worker, load, is_lost):
     """Whatever is done to its model, until this very version is deployed again."""
     with asked_all_the_time(fleet, ECHO) as waits:

@@ -114,6 +114,7 @@ def test_requests_outwait_a_crash_after_which_their_version_is_loaded_again(flee
     assert fleet.reply("dying", culprit).error["name"] == "poison"
 
 
+@pytest.mark.slow
 def test_refused_outputs_and_models_that_exit_are_told_in_the_log(fleet):
     fleet.router()
     consumer = fleet.consumer(allow_code="own")

@@ -107,6 +107,7 @@ def test_everything_is_answered_although_connections_are_cut(fleet):
     assert (worker.stop(), worker.rest) == (0, b"")
 
 
+@pytest.mark.slow
 def test_one_ill_formed_deploy_record_stops_no_other_model(fleet):
     router, worker = fleet.start_all("router", "consumer")
     fleet.deploy(draft_of("echo", "broken"))

@@ -28,6 +28,7 @@ def test_the_summary_is_medians_of_pairs():
     assert line["busy_percent_before"] == 3.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("contestant", "processes"),
     [

@@ -162,6 +162,7 @@ def test_up_whose_server_died_ends_with_an_error(echo_fleet):
     assert echo_fleet.wait_until_gone() == []
 
 
+@pytest.mark.slow
 def test_up_on_a_server_of_ones_own_starts_none(up, redis_server, namespace, monkeypatch):
     monkeypatch.setenv("BATCHFLEET_REDIS_URL", redis_server.socket_url)
     monkeypatch.setenv("BATCHFLEET_NAMESPACE", namespace)

@@ -125,6 +125,24 @@ def test_a_process_of_ones_own_ends_with_its_version(bench):
     assert own.step() is None
 
 
+def test_a_load_that_nobody_waits_for_any_more_is_not_waited_for(bench):
+    """It cannot be told to stop; what runs has its time to end."""
+    good = bench.open("good")
+    unit = bench.unit_of(good)
+    bench.come_up(unit)
+    bench.make_ready(unit, good)
+    withdrawn = bench.open("withdrawn")
+    own = bench.unit_of(withdrawn)
+    link = bench.come_up(own)
+    bench.worker.drop_lane(withdrawn)
+    bench.step(own, HELLO)
+    assert link.patience_s < 1
+    bench.worker.stopping.set()
+    serving = unit.link
+    bench.step(unit, HELLO)
+    assert serving.patience_s > 10
+
+
 def test_a_version_that_comes_while_others_serve_has_a_process_of_its_own(bench):
     first, second = bench.open("first"), bench.open("second")
     shared = bench.unit_of(first)
