@@ -26,7 +26,7 @@ LASTING = ("deploy", "tenants", "workers", "lost", "journal", "stats", "in:", "q
 
 @pytest.fixture(scope="module")
 def fleet(redis_server, tmp_path_factory):
-    drafts = (draft_of("echo", "echo"), tokens_draft("texts"))
+    drafts = (draft_of("echo", "echo"), tokens_draft("texts", max_padding=1.15))
     with shared_fleet(redis_server, tmp_path_factory.mktemp("fleet"), *drafts, workers=2) as found:
         yield found
 

@@ -234,7 +234,7 @@ def test_a_server_that_answers_nothing_but_errors_is_asked_less_often(clock, rou
     for _ in range(300):
         clock.advance(100)
         router.program.tick(router.stop, router.ready.append)
-    passes = len(asked) / 5  # the list; two steps for each model
+    passes = len(asked) / 7  # the list; three steps for each model
     assert 10 <= passes <= 60
     assert len(router.told("server.refused")) == 1
 
