@@ -13,6 +13,7 @@ from ..wire.deployment import Deployment
 from ..wire.errors import SettingsError
 from ..wire.reading import as_map, from_json
 from .deployment import plain_text
+from .rolls.state import ENDS
 from .verdict import Verdict
 
 
@@ -137,9 +138,6 @@ def next_act(phase: Phase, voice: Voice) -> Act:
     return _NEXT[phase][voice]
 
 
-_ENDED = ("completed", "rolled_back", "refused")
-
-
 def running_roll(raw: bytes) -> str:
     """In a few words, how far the roll is that a record holds; empty where none is running."""
     try:
@@ -147,7 +145,7 @@ def running_roll(raw: bytes) -> str:
     except SettingsError:
         return ""  # written by a foreign hand: nobody follows it
     phase = str(roll.get("phase", ""))
-    if not phase or phase in _ENDED:
+    if not phase or phase in ENDS:
         return ""
     return f"to {plain_text(str(roll.get('to')))} is {plain_text(phase)}"
 

@@ -21,6 +21,7 @@ from ._shared.connecting import changing
 from ._shared.finding import find_version
 from ._shared.following import (
     FOLLOW_S,
+    drain_option,
     follow,
     print_change,
     programs_json,
@@ -43,7 +44,6 @@ from .deploy_restore import restore_lost
 
 _VERSION_COMMAND = "MODEL[/VERSION]"
 _WAIT_S = 120.0
-_DRAIN_S = 60.0
 _KEEP = 2
 
 
@@ -101,15 +101,7 @@ deploy.add_command(restore_lost)
     help="How many workers have to be ready before it takes over.  [default: as many as serve the "
     "active version, except those that refuse this one]",
 )
-@click.option(
-    "--drain",
-    "drain_s",
-    type=seconds(0, 86_400),
-    default=_DRAIN_S,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long the version before may take to answer what it has, before it is unloaded.",
-)
+@drain_option("How long the version before may take to answer what it has, before it is unloaded.")
 @click.option(
     "--keep",
     type=BoundedNumber(Range(0, 1000)),

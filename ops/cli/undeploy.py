@@ -9,34 +9,29 @@ from ..clearing import Place, withdraw_version
 from ..deployment import Operator
 from ..store_deployment import keep_copy, remove_copy
 from ._shared.connecting import changing
-from ._shared.following import follow, programs_json, report_following, wait_option
+from ._shared.following import (
+    drain_option,
+    follow,
+    programs_json,
+    report_following,
+    wait_option,
+)
 from ._shared.options import (
     LOGS,
     Loaded,
     examples,
     json_option,
-    seconds,
     split_version,
     with_settings,
 )
 from ._shared.output import print_json, say
 from ._shared.waiting import progress_line
 
-_DRAIN_S = 60.0
-
 
 @click.command()
 @click.argument("name", metavar="MODEL[/VERSION]")
 @click.option("--force", is_flag=True, help="Undeploy even if requests are open; they are dropped.")
-@click.option(
-    "--drain",
-    "drain_s",
-    type=seconds(0, 86_400),
-    default=_DRAIN_S,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long a VERSION may take to answer what it has.",
-)
+@drain_option("How long a VERSION may take to answer what it has.")
 @wait_option
 @with_settings("redis_url", "namespace", "store", *LOGS)
 @json_option

@@ -1,6 +1,6 @@
 """Waiting until the programs of a fleet follow a change, and reporting those that do not."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from .output import print_json, say
 from .waiting import progress_line
 
 FOLLOW_S = 10.0
+_DRAIN_S = 60.0
 
 wait_option = click.option(
     "--wait",
@@ -25,6 +26,19 @@ wait_option = click.option(
     metavar="SECONDS",
     help="How long to wait until all routers and workers follow the change; 0 = do not wait.",
 )
+
+
+def drain_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option `--drain`, with what it says of itself."""
+    return click.option(
+        "--drain",
+        "drain_s",
+        type=seconds(0, 86_400),
+        default=_DRAIN_S,
+        show_default=True,
+        metavar="SECONDS",
+        help=text,
+    )
 
 
 def follow(

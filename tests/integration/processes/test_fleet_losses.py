@@ -99,11 +99,9 @@ def check_gone(pids):
 @pytest.fixture
 def worker(fleet):
     """A worker that serves echo, and a router."""
-    fleet.deploy(draft_of("echo", ECHO, limits=limits(max_batch_size=4)))
-    fleet.router()
-    consumer = fleet.consumer(allow_code="own")
-    fleet.wait_until_served(ECHO)
-    return consumer
+    draft = draft_of("echo", ECHO, limits=limits(max_batch_size=4))
+    (found,) = fleet.bring_up(draft, allow_code="own")
+    return found
 
 
 def test_a_process_whose_forked_helper_lives_on_is_replaced(fleet, worker):

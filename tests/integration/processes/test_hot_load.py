@@ -70,11 +70,9 @@ def resident_bytes(worker):
 @pytest.fixture
 def worker(fleet):
     """A worker that serves echo, and a router."""
-    fleet.deploy(draft_of("echo", ECHO, limits=limits(max_batch_size=4)))
-    fleet.router()
-    consumer = fleet.consumer(allow_code="own")
-    fleet.wait_until_served(ECHO)
-    return consumer
+    draft = draft_of("echo", ECHO, limits=limits(max_batch_size=4))
+    (found,) = fleet.bring_up(draft, allow_code="own")
+    return found
 
 
 def test_a_long_load_keeps_nobody_waiting(fleet, worker):
